@@ -1,0 +1,14 @@
+//! The rules, without I/O: what a notification is, how its life may go, what an outcome means.
+//!
+//! Nothing here reads a clock, draws a random number, opens a file or logs. Time and randomness are arguments.
+
+pub mod address;
+pub mod audit;
+pub mod content;
+pub mod delivery;
+pub mod ids;
+pub mod lifecycle;
+pub mod outcome;
+pub mod receipt;
+pub mod retry;
+pub mod time;

@@ -1,0 +1,3 @@
+//! The `sendonce` program.
+
+fn main() {}

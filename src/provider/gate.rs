@@ -1,0 +1,55 @@
+//! The last look at the clocks before bytes leave.
+
+use std::time::Duration;
+
+use crate::clock::SharedClock;
+use crate::domain::outcome::{Outcome, Reason};
+use crate::domain::time::Timestamp;
+
+/// Lets an attempt begin, or stops it while that is still certain to be harmless.
+///
+/// Two limits: `start_by` on the boot-time clock, after which a supervisor may take a paused worker for dead; and the
+/// octet that commits (the final dot, the end of the request) must leave before `commit_by`, the expiry less the
+/// channel's transit time. Waiting for an answer is not bound by the expiry.
+pub struct Gate {
+    clock: SharedClock,
+    start_by: Duration,
+    commit_by: Timestamp,
+}
+
+impl Gate {
+    /// A gate that closes at `start_by` (time since boot) and at `commit_by`.
+    pub fn new(clock: SharedClock, start_by: Duration, commit_by: Timestamp) -> Self {
+        Self { clock, start_by, commit_by }
+    }
+
+    /// Asked before the first byte and again before the octet that commits.
+    ///
+    /// # Errors
+    /// The outcome of an attempt that may not go on: it never began.
+    pub fn check(&self) -> Result<(), Outcome> {
+        if self.clock.since_boot() > self.start_by {
+            Err(Outcome::never_began(Reason::StartedTooLate))
+        } else if self.clock.now() > self.commit_by {
+            Err(Outcome::never_began(Reason::DeadlinePassed))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The store's wall clock, for dates and signatures.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// How long the message is still of use, from now to `commit_by`.
+    pub fn remaining(&self) -> Duration {
+        self.commit_by.since(self.clock.now())
+    }
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("start_by", &self.start_by).field("commit_by", &self.commit_by).finish()
+    }
+}

@@ -1,0 +1,3 @@
+//! Every integration test, in one binary so that it links once. A file a topic; `support` holds the oracles.
+
+mod support;

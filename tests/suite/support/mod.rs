@@ -1,0 +1,1 @@
+//! What tests share: the oracles, which count what they truly received, and the daemon under test.
