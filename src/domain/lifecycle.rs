@@ -7,7 +7,7 @@
 //! another attempt. Only evidence closes it.
 
 use super::ids::AttemptNumber;
-use super::outcome::{Reason, codes};
+use super::outcome::codes;
 
 codes!(
     /// Where a notification stands.
@@ -164,8 +164,6 @@ pub struct Outlook {
 pub struct Step {
     /// What is known now.
     pub life: Life,
-    /// Why the life ended, where it ended for another reason than the fact itself.
-    pub ended_by: Option<Reason>,
     /// Two attempts were sent, or one is under way beside one that was sent. Alert.
     pub contradicted: bool,
 }
@@ -186,7 +184,7 @@ pub struct Illegal {
 /// [`Illegal`] when the state has no edge for the fact.
 pub fn step(life: &Life, fact: Fact, outlook: Outlook) -> Result<Step, Illegal> {
     let illegal = Illegal { state: life.state, fact };
-    let to = |state, sent| Step { life: Life { state, sent, ..*life }, ended_by: None, contradicted: false };
+    let to = |state, sent| Step { life: Life { state, sent, ..*life }, contradicted: false };
     match (life.state, fact) {
         (State::Accepted | State::RetryWait, _) => waiting(life, fact).ok_or(illegal),
         (State::Dispatching, Fact::Accepted) => Ok(settled_as_sent(life, life.attempt, State::Dispatched)),
@@ -247,20 +245,21 @@ pub fn step(life: &Life, fact: Fact, outlook: Outlook) -> Result<Step, Illegal> 
 
 /// The edges out of `accepted` and `retry_wait`, which have the same ones.
 fn waiting(life: &Life, fact: Fact) -> Option<Step> {
-    let end = |state| Some(Step { life: Life { state, ..*life }, ended_by: None, contradicted: false });
+    let end = |state| Some(Step { life: Life { state, ..*life }, contradicted: false });
     let begun = |state| {
         let attempt = life.attempt.checked_add(1)?;
         let used = life.used.saturating_add(1);
         let life = Life { state, sent: Sent::Unknown, attempt, used, ..*life };
-        Some(Step { life, ended_by: None, contradicted: false })
+        Some(Step { life, contradicted: false })
     };
     match fact {
         Fact::Claimed => begun(State::Dispatching),
         Fact::TimeOver => end(State::Expired),
         Fact::CancelAsked => end(State::Cancelled),
         Fact::NewerEvent => end(State::Superseded),
-        // A receipt for an attempt that we took for not sent: it stands, and no other attempt may follow.
-        Fact::EvidenceSent(attempt) if life.attempt > 0 => Some(settled_as_sent(life, attempt, State::Dispatched)),
+        // A receipt for an attempt that we took for not sent, or that a lost copy of the store made: it stands, and no
+        // other attempt may follow.
+        Fact::EvidenceSent(attempt) => Some(settled_as_sent(life, attempt, State::Dispatched)),
         // The attempt that the lost copy may have made has the next number, so its reference can be looked up.
         Fact::Restored => begun(State::DispatchUnknown).map(|mut step| {
             step.life.open = Some(step.life.attempt);
@@ -272,18 +271,18 @@ fn waiting(life: &Life, fact: Fact) -> Option<Step> {
 
 /// Another attempt would follow: it does, unless a mark, the maximum or the clock ends the life here.
 fn again(life: &Life, outlook: Outlook) -> Step {
-    let (state, ended_by) = if life.marks.cancel {
-        (State::Cancelled, Some(Reason::CancelledByApp))
+    let state = if life.marks.cancel {
+        State::Cancelled
     } else if life.marks.supersede {
-        (State::Superseded, Some(Reason::NewerEvent))
+        State::Superseded
     } else if life.used >= outlook.max_attempts {
-        (State::Failed, Some(Reason::AttemptsUsedUp))
+        State::Failed
     } else if !outlook.in_time {
-        (State::Expired, Some(Reason::NoTimeLeft))
+        State::Expired
     } else {
-        (State::RetryWait, None)
+        State::RetryWait
     };
-    Step { life: Life { state, ..*life }, ended_by, contradicted: false }
+    Step { life: Life { state, ..*life }, contradicted: false }
 }
 
 fn settled_as_sent(life: &Life, attempt: AttemptNumber, state: State) -> Step {
@@ -295,8 +294,7 @@ fn settled_as_sent(life: &Life, attempt: AttemptNumber, state: State) -> Step {
     let also_sent = life.sent_attempt.is_some_and(|sent| sent != attempt) && !same_message(life, attempt);
     let sent_attempt = Some(life.sent_attempt.unwrap_or(attempt));
     Step {
-        life: Life { state, sent: Sent::Yes, open: None, sent_attempt, ..*life },
-        ended_by: None,
+        life: Life { state, sent: Sent::Yes, open: None, sent_attempt, attempt: life.attempt.max(attempt), ..*life },
         contradicted: also_under_way || also_sent,
     }
 }
@@ -307,5 +305,5 @@ fn same_message(life: &Life, attempt: AttemptNumber) -> bool {
 }
 
 fn marked(life: &Life, marks: Marks) -> Step {
-    Step { life: Life { marks, ..*life }, ended_by: None, contradicted: false }
+    Step { life: Life { marks, ..*life }, contradicted: false }
 }

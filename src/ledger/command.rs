@@ -120,6 +120,8 @@ pub enum Admission {
     KeyReused,
     /// Same event id under another key: the first one. Nothing stored.
     EventTaken(Accepted),
+    /// No route leads to any of its addresses. Nothing stored.
+    Unroutable,
     /// A limit is reached. Nothing stored; the same key may come again.
     Limited {
         /// Which limit.
