@@ -11,7 +11,9 @@ use crate::domain::ids::{KeyedHash, NotificationId};
 use crate::domain::lifecycle::{Fact, Life, Outlook, State, step};
 use crate::domain::outcome::Reason;
 use crate::domain::time::Timestamp;
-use crate::store::rows::{Known, Leg, NotificationOutcome, NotificationRow, NotificationUpdate, Queue, WorkRow, WorkState};
+use crate::store::rows::{
+    Known, Leg, NotificationOutcome, NotificationRow, NotificationUpdate, Queue, WorkRow, WorkState,
+};
 use crate::store::{StoreError, Transaction};
 use crate::vault::{Column, Purpose, UnsealError, random};
 
@@ -136,11 +138,8 @@ pub(super) async fn admit(
         tx.delete_notifications(&ids).await?;
         inserted.retain(|id| !limited.contains_key(id));
     }
-    let repeats: Vec<&Prepared> = batch
-        .iter()
-        .copied()
-        .filter(|p| !inserted.contains(&p.row.id) && !limited.contains_key(&p.row.id))
-        .collect();
+    let repeats: Vec<&Prepared> =
+        batch.iter().copied().filter(|p| !inserted.contains(&p.row.id) && !limited.contains_key(&p.row.id)).collect();
     let wanted: Vec<_> = repeats.iter().map(|p| (p.repeat.tenant.clone(), p.repeat.key, p.repeat.event)).collect();
     let known = if wanted.is_empty() { vec![] } else { tx.known(&wanted).await? };
     let fresh: Vec<&Prepared> = batch.iter().copied().filter(|p| inserted.contains(&p.row.id)).collect();
@@ -154,7 +153,9 @@ pub(super) async fn admit(
                 return Admission::New(Accepted { id: row.id, event_id, expires_at: row.expires_at });
             }
             // A repeat, in one batch, of an event that a limit has just turned away shares its answer.
-            let same = |q: &&&Prepared| q.repeat.tenant == p.repeat.tenant && (q.repeat.key == p.repeat.key || q.repeat.event == p.repeat.event);
+            let same = |q: &&&Prepared| {
+                q.repeat.tenant == p.repeat.tenant && (q.repeat.key == p.repeat.key || q.repeat.event == p.repeat.event)
+            };
             let turned_away = || batch.iter().filter(same).find_map(|q| limited.get(&q.row.id)).cloned();
             limited.get(&p.row.id).cloned().or_else(|| judge_repeat(&known, &p.repeat)).or_else(turned_away).unwrap_or(
                 Admission::Limited { scope: super::command::LimitScope::Tenant, retry_after: Duration::from_secs(1) },

@@ -103,8 +103,7 @@ impl Entry {
         self.work.as_ref().map(|w| &w.state.provider).or(self.outcome.provider.as_ref())
     }
 
-    /// Work to change; the caller has checked that there is some.
-    pub fn change_work(&mut self) -> Option<&mut WorkState> {
+    fn change_work(&mut self) -> Option<&mut WorkState> {
         self.work_changed = true;
         self.work.as_mut().map(|w| &mut w.state)
     }
@@ -192,8 +191,13 @@ impl<'a> Book<'a> {
         self.entries.entry(work.id).or_insert_with(|| Entry::of_work(work));
     }
 
-    pub fn get(&mut self, id: NotificationId) -> Option<&mut Entry> {
-        self.entries.get_mut(&id)
+    pub fn get(&self, id: NotificationId) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    /// Live columns to change.
+    pub fn change(&mut self, id: NotificationId) -> Option<&mut WorkState> {
+        self.entries.get_mut(&id).and_then(Entry::change_work)
     }
 
     /// Judges a fact and derives what follows. `Err` changes nothing.
@@ -235,7 +239,13 @@ impl<'a> Book<'a> {
     }
 
     /// Adds one receipt's word on delivery; says whether it changed what is known.
-    pub fn deliver(&mut self, id: NotificationId, status: crate::domain::receipt::ReceiptStatus, part: crate::domain::receipt::Part, how: Telling) -> bool {
+    pub fn deliver(
+        &mut self,
+        id: NotificationId,
+        status: crate::domain::receipt::ReceiptStatus,
+        part: crate::domain::receipt::Part,
+        how: Telling,
+    ) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else { return false };
         let facts = entry.outcome.delivery.with(status, part);
         if facts == entry.outcome.delivery {
@@ -249,7 +259,7 @@ impl<'a> Book<'a> {
 
     /// Sets where the entry's work waits.
     pub fn place(&mut self, id: NotificationId, queue: Option<Queue>, due_at: Timestamp) {
-        let Some(work) = self.entries.get_mut(&id).and_then(Entry::change_work) else { return };
+        let Some(work) = self.change(id) else { return };
         work.queue.clone_from(&queue);
         work.due_at = due_at;
         if let Some(queue) = queue {

@@ -59,11 +59,11 @@ fn begin(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Claimed
     let entry = book.get(id)?;
     let life = entry.life();
     let asked = core.asked_for_attempt(entry.work.as_ref()?, &life, now);
-    let state = entry.change_work()?;
+    let state = book.change(id)?;
     state.asked = asked;
     state.owner = Some(core.boot.clone());
     state.queue = None;
-    core.claimed(entry.work.as_ref()?, false)
+    core.claimed(book.get(id)?.work.as_ref()?, false)
 }
 
 /// Of these rows, those with a newer live event of the same user. Admission marks them already; this catches one that
@@ -107,7 +107,7 @@ fn question(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Ques
             let asking = asking(core, work, entry.outcome.message_id.clone());
             let until = core.asking_until(&work.state.provider, now);
             let queue = work.state.queue.clone();
-            let asked = entry.change_work()?.asked.as_mut()?;
+            let asked = book.change(id)?.asked.as_mut()?;
             asked.asks = asked.asks.saturating_add(1);
             book.place(id, queue, until);
             Some(Question::Lookup(asking?))
@@ -140,25 +140,23 @@ fn asking(core: &Core, work: &WorkRow, message_id: Option<crate::domain::ids::Pr
 /// Records a repeat of the open attempt, before its first byte. It is pinned to what that attempt was.
 fn probe(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Question> {
     let next = book.get(id)?.life().attempt.checked_add(1)?;
-    let how = Telling::new(What::ProbeBegun, Actor::Daemon("reconciler"))
-        .of_attempt(next)
-        .because(Reason::ProviderDedupes);
+    let how =
+        Telling::new(What::ProbeBegun, Actor::Daemon("reconciler")).of_attempt(next).because(Reason::ProviderDedupes);
     book.apply(id, Fact::ProbeBegun, NOTHING_FOLLOWS, how).ok()?;
     let now = book.now;
-    let entry = book.get(id)?;
-    let state = entry.change_work()?;
+    let state = book.change(id)?;
     state.owner = Some(core.boot.clone());
     state.queue = None;
     state.due_at = now;
     let asked = state.asked.as_mut()?;
     asked.asks = asked.asks.saturating_add(1);
-    core.claimed(entry.work.as_ref()?, true).map(|claimed| Question::Probe(Box::new(claimed)))
+    core.claimed(book.get(id)?.work.as_ref()?, true).map(|claimed| Question::Probe(Box::new(claimed)))
 }
 
 /// Ends what waits or is unknown at its expiry. An unknown goes on being asked about, for the record.
 pub(super) fn expire(core: &Core, book: &mut Book<'_>, id: NotificationId) {
     let now = book.now;
-    let over = |e: &mut super::book::Entry| e.work.as_ref().is_some_and(|w| now >= w.expires_at);
+    let over = |e: &super::book::Entry| e.work.as_ref().is_some_and(|w| now >= w.expires_at);
     if !book.get(id).is_some_and(over) {
         return;
     }
@@ -191,7 +189,7 @@ pub(super) async fn reroute(
         });
         book.adopt(work);
         let Some(next) = next.filter(|next| next != provider) else { continue };
-        if let Some(state) = book.get(id).and_then(super::book::Entry::change_work) {
+        if let Some(state) = book.change(id) {
             state.provider = next.clone();
             state.tries_here = 0;
             state.asked = None;
@@ -223,7 +221,7 @@ pub(super) fn strand(core: &Core, book: &mut Book<'_>, id: NotificationId) -> bo
         return false;
     }
     if life.probing {
-        if let Some(state) = book.get(id).and_then(super::book::Entry::change_work) {
+        if let Some(state) = book.change(id) {
             state.owner = None;
         }
         ask_next(core, book, id);
@@ -246,7 +244,7 @@ pub(super) fn restore(core: &Core, book: &mut Book<'_>, id: NotificationId) -> b
     let Some(entry) = book.get(id) else { return false };
     let after = entry.life();
     let asked = entry.work.as_ref().and_then(|work| core.asked_for_attempt(work, &after, now));
-    if let Some(state) = entry.change_work() {
+    if let Some(state) = book.change(id) {
         if life.state != State::DispatchUnknown {
             state.asked = asked;
         }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -19,7 +19,9 @@ use crate::store::{StoreError, Transaction};
 use super::admit::{Prepared, admit};
 use super::book::Book;
 use super::claim::{ask, claim, expire, reroute, restore, strand};
-use super::command::{Admission, CancelAnswer, Claimed, LedgerError, Question, Received, ResolveAnswer, SettleAnswer, Verdict};
+use super::command::{
+    Admission, CancelAnswer, Claimed, LedgerError, Question, Received, ResolveAnswer, SettleAnswer, Verdict,
+};
 use super::core::Core;
 use super::receive::{cancel, owners, receive, resolve};
 use super::settle::{answer, settle};
@@ -43,7 +45,10 @@ pub(super) enum Work {
     Restore(Vec<NotificationId>),
     Tell(Box<Record>),
     /// Deletes what retention allows: notifications admitted before, and small tables' leftovers.
-    Forget { keys_before: Timestamp, receipts_before: Timestamp },
+    Forget {
+        keys_before: Timestamp,
+        receipts_before: Timestamp,
+    },
 }
 
 /// What the committer answers, a variant for each kind of work that has one.
@@ -69,7 +74,6 @@ pub(super) struct Command {
 pub(super) struct Pulse {
     pub commits: watch::Sender<u64>,
     pub writable: AtomicBool,
-    pub waiting: AtomicU64,
 }
 
 /// Runs until every handle is gone and the queue is empty.

@@ -22,7 +22,7 @@ pub use command::{
     Policy, Question, Received, Repeat, ResolveAnswer, Routes, SettleAnswer, Transit, Verdict,
 };
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -104,11 +104,7 @@ impl Ledger {
         let (sender, receiver) = mpsc::channel(policy.queue);
         let wakes = Mutex::default();
         let core = Arc::new(Core { store, routes, vault, index, clock, policy, boot, metrics, draw, wakes });
-        let pulse = Arc::new(Pulse {
-            commits: watch::channel(0).0,
-            writable: AtomicBool::new(true),
-            waiting: AtomicU64::new(0),
-        });
+        let pulse = Arc::new(Pulse { commits: watch::channel(0).0, writable: AtomicBool::new(true) });
         let running = tokio::spawn(committer::run(core.clone(), pulse.clone(), receiver));
         Ok(Self {
             core,

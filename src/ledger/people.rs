@@ -12,12 +12,7 @@ impl Ledger {
     ///
     /// # Errors
     /// When it cannot be stored.
-    pub async fn cancel(
-        &self,
-        tenant: &Tenant,
-        id: NotificationId,
-        actor: Actor,
-    ) -> Result<CancelAnswer, LedgerError> {
+    pub async fn cancel(&self, tenant: &Tenant, id: NotificationId, actor: Actor) -> Result<CancelAnswer, LedgerError> {
         expect_reply!(self.command(Work::Cancel(tenant.clone(), id, actor), false).await, Cancelled)
     }
 

@@ -41,12 +41,7 @@ pub(super) async fn owners(
 }
 
 /// Takes one receipt; its owner's rows are loaded. `Kept` means that the caller must keep it.
-pub(super) fn receive(
-    core: &Core,
-    book: &mut Book<'_>,
-    receipt: &Receipt,
-    owners: &Owners,
-) -> Received {
+pub(super) fn receive(core: &Core, book: &mut Book<'_>, receipt: &Receipt, owners: &Owners) -> Received {
     let Some(id) = owner_of(receipt, owners) else { return Received::Kept };
     let Some(entry) = book.get(id) else { return Received::Kept };
     let attempt = receipt.reference.map_or(0, |r| r.attempt);
@@ -67,7 +62,13 @@ pub(super) fn receive(
 }
 
 /// The app takes a notification back.
-pub(super) fn cancel(core: &Core, book: &mut Book<'_>, tenant: &Tenant, id: NotificationId, actor: &Actor) -> CancelAnswer {
+pub(super) fn cancel(
+    core: &Core,
+    book: &mut Book<'_>,
+    tenant: &Tenant,
+    id: NotificationId,
+    actor: &Actor,
+) -> CancelAnswer {
     let Some(entry) = book.get(id).filter(|e| e.tenant == *tenant) else { return CancelAnswer::NotFound };
     let life = entry.life();
     let Some(work) = entry.work.as_ref().filter(|_| !life.state.is_final()) else {

@@ -122,7 +122,7 @@ fn next_try(core: &Core, work: &WorkRow, outcome: &Outcome, now: Timestamp) -> N
 
 /// Puts work back into the queue of its next provider.
 fn go_on(book: &mut Book<'_>, id: NotificationId, next: NextTry) {
-    let Some(work) = book.get(id).and_then(super::book::Entry::change_work) else { return };
+    let Some(work) = book.change(id) else { return };
     if work.provider != next.provider || work.leg != next.leg {
         work.asked = None;
     }
@@ -136,8 +136,7 @@ fn go_on(book: &mut Book<'_>, id: NotificationId, next: NextTry) {
 /// An attempt has become unknown: remember why, and queue the first question.
 pub(super) fn lost(core: &Core, book: &mut Book<'_>, id: NotificationId, cause: Reason) {
     let now = book.now;
-    let Some(entry) = book.get(id) else { return };
-    let Some(state) = entry.change_work() else { return };
+    let Some(state) = book.change(id) else { return };
     state.owner = None;
     state.due_at = now;
     if let Some(asked) = &mut state.asked {
@@ -161,7 +160,7 @@ fn settle_probe(core: &Core, book: &mut Book<'_>, work: &WorkRow, outcome: &Outc
     let outlook = core.outlook(work, work.state.leg, book.now, false);
     let how = telling(What::ProbeEnded, life.attempt, outcome);
     let ended = book.apply(work.id, Fact::ProbeEnded, outlook, how);
-    if let Some(state) = book.get(work.id).and_then(super::book::Entry::change_work) {
+    if let Some(state) = book.change(work.id) {
         state.owner = None;
     }
     match (outcome.class, life.open) {
@@ -280,7 +279,7 @@ fn missed(
     let settled_at = |after| work.state.asked.as_ref().and_then(|a| a.ended_at).map(|end| end.plus(after));
     let counts = rules.is_some_and(|r| settled_at(r.settle_after).is_some_and(|at| now >= at));
     let mut misses = 0;
-    if counts && let Some(state) = book.get(work.id).and_then(super::book::Entry::change_work) {
+    if counts && let Some(state) = book.change(work.id) {
         if let Some(asked) = &mut state.asked {
             asked.misses = asked.misses.saturating_add(1);
             misses = asked.misses;
