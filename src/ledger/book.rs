@@ -55,7 +55,7 @@ impl Telling {
         Self { attempt: Some(attempt), ..self }
     }
 
-    pub fn from_source(self, source: Source) -> Self {
+    pub fn by_source(self, source: Source) -> Self {
         Self { source: Some(source), ..self }
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn receive(core: &Core, book: &mut Book<'_>, receipt: &Receipt, owner
         message_id: receipt.message_id.clone(),
         ..Telling::new(what, Actor::Provider(receipt.provider.clone()))
             .because(Reason::ReceiptCame)
-            .from_source(Source::Receipt)
+            .by_source(Source::Receipt)
     };
     let known = life.sent_attempt.is_some_and(|sent| attempt == 0 || attempt == sent);
     if !known {
@@ -108,7 +108,7 @@ pub(super) fn resolve(
     };
     let how = Telling {
         ticket: Some(ticket.clone()),
-        ..Telling::new(what, actor.clone()).because(reason).of_attempt(open).from_source(Source::Operator)
+        ..Telling::new(what, actor.clone()).because(reason).of_attempt(open).by_source(Source::Operator)
     };
     let answer = match verdict {
         Verdict::Abandon => {

@@ -169,7 +169,7 @@ fn settle_probe(core: &Core, book: &mut Book<'_>, work: &WorkRow, outcome: &Outc
             book,
             work.id,
             Fact::EvidenceSent(open),
-            telling(What::Evidence, open, outcome).from_source(Source::Dedupe),
+            telling(What::Evidence, open, outcome).by_source(Source::Dedupe),
         ),
         _ => {
             ask_next(core, book, work.id);
@@ -196,7 +196,7 @@ fn late(
     if fact == Fact::EvidenceSent(attempt) && life.sent_attempt == Some(attempt) {
         return SettleAnswer::Now(life.state);
     }
-    let how = telling(What::Evidence, attempt, outcome).from_source(Source::LateAnswer);
+    let how = telling(What::Evidence, attempt, outcome).by_source(Source::LateAnswer);
     match evidence(core, book, id, fact, how) {
         SettleAnswer::Now(state) | SettleAnswer::Late(state) => SettleAnswer::Late(state),
         SettleAnswer::Gone => SettleAnswer::Gone,
@@ -246,7 +246,7 @@ pub(super) fn answer(
         return SettleAnswer::Late(life.state);
     };
     let how = |what, reason| {
-        Telling::new(what, Actor::Daemon("reconciler")).of_attempt(attempt).because(reason).from_source(Source::Lookup)
+        Telling::new(what, Actor::Daemon("reconciler")).of_attempt(attempt).because(reason).by_source(Source::Lookup)
     };
     match answer {
         LookupAnswer::Found { message_id, delivery } => {
@@ -279,11 +279,9 @@ fn missed(
     let settled_at = |after| work.state.asked.as_ref().and_then(|a| a.ended_at).map(|end| end.plus(after));
     let counts = rules.is_some_and(|r| settled_at(r.settle_after).is_some_and(|at| now >= at));
     let mut misses = 0;
-    if counts && let Some(state) = book.change(work.id) {
-        if let Some(asked) = &mut state.asked {
-            asked.misses = asked.misses.saturating_add(1);
-            misses = asked.misses;
-        }
+    if counts && let Some(asked) = book.change(work.id).and_then(|state| state.asked.as_mut()) {
+        asked.misses = asked.misses.saturating_add(1);
+        misses = asked.misses;
     }
     if rules.is_some_and(|r| r.trust_miss && misses >= r.misses_needed) {
         let telling = how(What::Evidence, Reason::LookupMissed);
