@@ -141,7 +141,9 @@ impl KindChecker<'_> {
         let mut rules: KindRules = match toml::from_str(&text) {
             Ok(rules) => rules,
             Err(e) => {
-                self.mistake("kind.toml", Mistake::Rules(e.to_string().trim_end().to_owned()));
+                let line =
+                    e.span().and_then(|s| text.get(..s.start)).map_or(1, |before| before.matches('\n').count() + 1);
+                self.mistake("kind.toml", Mistake::Rules(format!("line {line}: {}", e.message())));
                 return None;
             }
         };
@@ -246,7 +248,7 @@ fn samples(rules: &KindRules, only: Option<&String>) -> Value {
         (name.clone(), Value::from(if given { sample(name, variable.class) } else { String::new() }))
     };
     let minutes = (EXPIRES_MINUTES.to_owned(), Value::from(10_u64));
-    rules.variables.iter().map(value).chain([minutes]).collect()
+    Value::from(rules.variables.iter().map(value).chain([minutes]).collect::<BTreeMap<_, _>>())
 }
 
 fn misshown(text: &str, part: &str, rules: &KindRules, only: Option<&String>) -> Option<Mistake> {
