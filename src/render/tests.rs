@@ -65,6 +65,7 @@ fn a_link_arrives_byte_for_byte_in_every_part() {
         assert_eq!(unescaped(between(&mail.html, "<a href=\"", "\"")), LINK);
         let (_, shown) = between(&mail.html, "<a ", "</a>").split_once('>').expect("the tag ends");
         assert_eq!(unescaped(shown), LINK);
+        assert!(mail.html.contains("https://shop.example/r?t="), "gateways find a link without reading escapes");
         assert!(!mail.subject.contains("shop.example"));
     }
 }
@@ -174,6 +175,17 @@ fn a_kind_tells_its_bounds() {
     assert_eq!(rules.default_locale(), "en");
     assert_eq!(templates.kinds().collect::<Vec<_>>(), [&kind()]);
     assert!(templates.kind(&Kind::parse("welcome").expect("a kind")).is_none());
+}
+
+#[test]
+fn the_shipped_files_also_load_from_their_directory() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/templates");
+    let loaded = Templates::load(&dir).expect("sound");
+    let given = data(json!({ "code": "493021", "link": LINK, "app": "Shop" }));
+    for locale in ["en", "vi"] {
+        let [a, b] = [&loaded, &shipped()].map(|t| t.render(&kind(), Some(locale), &given, &BOTH, 10, 8));
+        assert_eq!(a.expect("renders"), b.expect("renders"));
+    }
 }
 
 /// A sound kind on disk, for tests to break.

@@ -115,7 +115,7 @@ fn the_link_and_every_letter_survive_the_wire() {
             assert_eq!(quoted_printable(&part.body).replace("\r\n", "\n").trim_end(), text.trim_end());
         }
         assert!(quoted_printable(&parts[0].body).contains(LINK));
-        let html = quoted_printable(&parts[1].body).replace("&amp;", "&").replace("&#x2f;", "/");
+        let html = quoted_printable(&parts[1].body).replace("&amp;", "&");
         assert!(html.contains(&format!("<a href=\"{LINK}\">{LINK}</a>")));
     }
 }
