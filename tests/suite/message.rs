@@ -1,6 +1,7 @@
 //! A message from its data to the bytes on the wire, read back by decoders that share nothing with what made them.
 
 use data_encoding::BASE64;
+use proptest::prelude::*;
 use sendonce::domain::address::MailAddress;
 use sendonce::domain::content::{Channel, Mail};
 use sendonce::domain::ids::Kind;
@@ -16,8 +17,12 @@ fn address(text: &str) -> MailAddress {
 }
 
 fn rendered(locale: &str, app: &str) -> Mail {
+    rendered_link(locale, app, LINK)
+}
+
+fn rendered_link(locale: &str, app: &str, link: &str) -> Mail {
     let kind = Kind::parse("password_reset").expect("a kind");
-    let data = json!({ "code": "493021", "link": LINK, "app": app });
+    let data = json!({ "code": "493021", "link": link, "app": app });
     let data = data.as_object().expect("an object");
     let templates = Templates::shipped().expect("sound");
     let content = templates.render(&kind, Some(locale), data, &[Channel::Email], 10, 1).expect("renders");
@@ -178,4 +183,30 @@ fn no_header_can_be_forged() {
     let mut mail = mail.clone();
     mail.subject.push_str("\r\nBcc: x@example.org");
     assert_eq!(mime(&mail, &sound), Err(MimeError::Header));
+}
+
+/// The five characters that have a meaning in HTML; `&` last, so that nothing is read twice.
+fn unescaped(html: &str) -> String {
+    let escapes = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#x27;", "'"), ("&amp;", "&")];
+    escapes.iter().fold(html.to_owned(), |text, (escape, c)| text.replace(escape, c))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    #[test]
+    fn any_link_of_visible_ascii_arrives_byte_for_byte(tail in "[!-~]{0,300}", vietnamese: bool) {
+        let link = format!("https://shop.example/{tail}");
+        let mail = rendered_link(if vietnamese { "vi" } else { "en" }, "Shop", &link);
+        let whole = parsed(&String::from_utf8(built(&mail, &address("user@example.org"))).expect("ASCII"));
+        let parts = parts(&whole);
+        let text = quoted_printable(&parts[0].body);
+        prop_assert!(text.split("\r\n").any(|line| line == link));
+        let html = quoted_printable(&parts[1].body);
+        let (_, from_href) = html.split_once("<a href=\"").expect("a link");
+        let (href, from_tag) = from_href.split_once('"').expect("quoted");
+        let (shown, _) = from_tag.split_once("</a>").expect("the link ends");
+        prop_assert_eq!(unescaped(href), link.clone());
+        prop_assert_eq!(unescaped(shown.strip_prefix('>').expect("the tag ends")), link);
+    }
 }
