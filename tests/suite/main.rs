@@ -3,5 +3,6 @@
 mod ledger;
 mod lifecycle;
 mod message;
+mod store;
 mod support;
 mod tidy;
