@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use sendonce::domain::audit::Actor;
 use sendonce::domain::lifecycle::{Sent, State};
 use sendonce::domain::outcome::{LookupAnswer, Outcome, Reason};
 use sendonce::ledger::{
@@ -11,7 +10,8 @@ use sendonce::ledger::{
 use sendonce::vault::Purpose;
 
 use crate::support::bench::{
-    Bench, accepted, lost, not_sent, provider, refused, refused_account, silent, tenant, with_dedupe, with_lookup,
+    Bench, accepted, actor, lost, not_sent, provider, refused, refused_account, silent, tenant, with_dedupe,
+    with_lookup,
 };
 
 fn secs(n: u64) -> Duration {
@@ -87,10 +87,7 @@ async fn an_accepted_attempt_is_final_and_wipes_what_was_sealed() {
     let status = bench.status(id).await;
     assert!(status.work.is_none(), "nothing is left to do or to open");
     assert_eq!(status.notification.outcome.sent, Sent::Yes);
-    assert_eq!(
-        bench.story(id).await,
-        ["accepted>accepted", "attempt_begun>dispatching", "attempt_ended>dispatched"]
-    );
+    assert_eq!(bench.story(id).await, ["accepted>accepted", "attempt_begun>dispatching", "attempt_ended>dispatched"]);
     bench.accounts_close().await;
 }
 
@@ -106,7 +103,7 @@ async fn a_lost_answer_sends_nothing_again_until_evidence() {
         assert!(bench.claim("sms-a").await.is_empty() && bench.claim("sms-b").await.is_empty());
         assert!(bench.ledger.ask(&provider("sms-a"), 10).await.expect("a working store").is_empty());
     }
-    let verdict = bench.ledger.resolve(None, id, Verdict::NotSent, ticket(), Actor::Daemon("test")).await;
+    let verdict = bench.ledger.resolve(None, id, Verdict::NotSent, ticket(), actor()).await;
     assert_eq!(verdict, Ok(ResolveAnswer::Resolved(State::RetryWait)));
     assert_eq!(bench.claim_one("sms-a").await.attempt, 2);
 }
@@ -122,7 +119,7 @@ async fn an_unknown_expires_as_unknown_and_is_never_sent_afterwards() {
     let status = bench.status(id).await;
     assert_eq!((status.notification.outcome.state, status.notification.outcome.sent), (State::Expired, Sent::Unknown));
     assert!(status.work.is_none(), "no look-up can follow, so the address is gone too");
-    let verdict = bench.ledger.resolve(None, id, Verdict::NotSent, ticket(), Actor::Daemon("test")).await;
+    let verdict = bench.ledger.resolve(None, id, Verdict::NotSent, ticket(), actor()).await;
     assert_eq!(verdict, Ok(ResolveAnswer::Resolved(State::Expired)), "for the record");
     assert_eq!(bench.status(id).await.notification.outcome.sent, Sent::No);
     assert!(bench.claim("sms-a").await.is_empty());
@@ -233,7 +230,7 @@ async fn a_changed_provider_or_a_mark_or_an_answered_fault_allows_no_probe() {
                 bench.routes.abilities.lock().expect("free").insert(provider("sms-a"), changed.into());
             }
             "mark" => {
-                let answer = bench.ledger.cancel(&tenant(), id, Actor::Daemon("test")).await;
+                let answer = bench.ledger.cancel(&tenant(), id, actor()).await;
                 assert_eq!(answer, Ok(CancelAnswer::Marked(State::DispatchUnknown)));
             }
             _ => {}
@@ -353,7 +350,7 @@ async fn a_newer_event_supersedes_what_has_not_left_and_marks_what_may_have() {
 #[tokio::test]
 async fn cancel_says_whether_it_came_in_time() {
     let bench = Bench::with(silent()).await;
-    let cancel = |id| bench.ledger.cancel(tenant_ref(), id, Actor::Daemon("test"));
+    let cancel = |id| bench.ledger.cancel(tenant_ref(), id, actor());
     let waiting = bench.admit("e1").await;
     assert_eq!(cancel(waiting).await, Ok(CancelAnswer::Cancelled));
     assert_eq!(cancel(waiting).await, Ok(CancelAnswer::AlreadyFinal(State::Cancelled)));
@@ -362,7 +359,7 @@ async fn cancel_says_whether_it_came_in_time() {
     assert_eq!(cancel(under_way).await, Ok(CancelAnswer::Marked(State::Dispatching)));
     assert_eq!(bench.settle(&claimed, not_sent()).await, State::Cancelled);
     let strangers = sendonce::domain::ids::Tenant::parse("other").expect("a tenant");
-    let answer = bench.ledger.cancel(&strangers, under_way, Actor::Daemon("test")).await;
+    let answer = bench.ledger.cancel(&strangers, under_way, actor()).await;
     assert_eq!(answer, Ok(CancelAnswer::NotFound));
     bench.accounts_close().await;
 }

@@ -14,7 +14,9 @@ use sendonce::domain::lifecycle::State;
 use sendonce::domain::outcome::{Outcome, OutcomeClass, Reason};
 use sendonce::domain::retry::RetryPolicy;
 use sendonce::domain::time::Timestamp;
-use sendonce::ledger::{Admission, Claimed, Ledger, LimitCheck, NewNotification, Parts, Policy, Repeat, Routes, Transit};
+use sendonce::ledger::{
+    Admission, Claimed, Ledger, LimitCheck, NewNotification, Parts, Policy, Repeat, Routes, Transit,
+};
 use sendonce::metrics::Metrics;
 use sendonce::provider::{Abilities, DedupeCovers, DedupeRules, LookupRules};
 use sendonce::store::mark::Mark;
@@ -208,7 +210,7 @@ impl Bench {
                 mail: Some(Mail { subject: "s".to_owned(), text: "493021".to_owned(), html: "493021".to_owned() }),
             },
             limits: Vec::<LimitCheck>::new(),
-            actor: Actor::Daemon("test"),
+            actor: actor(),
             tenant,
         }
     }
@@ -311,4 +313,8 @@ pub fn refused_account() -> Outcome {
 
 pub fn not_sent() -> Outcome {
     Outcome::not_sent(Reason::Connect)
+}
+
+pub fn actor() -> Actor {
+    Actor::Key(sendonce::domain::ids::ActorName::parse("test").expect("a name"))
 }
