@@ -53,6 +53,11 @@ impl Table {
         self.entries.contains_key(key)
     }
 
+    /// Whether `key` was there when it was taken.
+    pub fn had(&self, key: &str) -> bool {
+        self.taken.contains_key(key)
+    }
+
     /// The keys that are there and not yet taken, in the order of their names.
     pub fn keys(&self) -> Vec<String> {
         self.entries.keys().cloned().collect()
