@@ -239,7 +239,8 @@ impl Table {
     /// Ends the reading: each key that was never asked for is a mistake.
     pub fn finish(self) {
         for (key, value) in &self.entries {
-            let near = self.known.iter().map(|k| (distance(key, k), k)).min().filter(|(d, _)| *d <= 2);
+            let near =
+                self.known.iter().map(|k| (distance(key, k), k)).min().filter(|(d, _)| *d <= 2 && d * 2 <= key.len());
             let hint = near.map(|(_, k)| format!("; did you mean `{k}`?")).unwrap_or_default();
             self.mistakes.add(&value.place, format!("is not a known key{hint}"));
         }
