@@ -3,25 +3,25 @@
 use super::Settings;
 use super::provider::{Kind, SmtpTls};
 use super::server::Listen;
-use crate::document::{Mistake, Table, show_duration};
+use crate::document::{Mistake, Place, Table, show_duration};
 
 /// Advice on settings that hold each for itself, but sit badly together.
 pub(super) fn advice(settings: &Settings, root: &Table) -> Vec<Mistake> {
     let mut advice = vec![];
     let drain = settings.dispatch.drain_timeout;
     for p in &settings.providers {
-        if p.longest_send() > drain {
-            let message = format!(
-                "an attempt may take up to {}, longer than `dispatch.drain_timeout` ({}); a stop in that time leaves it \
-                 unknown",
-                show_duration(p.longest_send()),
-                show_duration(drain)
-            );
-            advice.push(Mistake { place: p.place.clone(), message });
-        }
         match &p.kind {
             Kind::Smtp(s) if s.tls == SmtpTls::None => {
                 advice.push(Mistake { place: p.place.clone(), message: "mail is handed over in clear".to_owned() });
+            }
+            Kind::Http(h) if h.timeout > drain => {
+                let message = format!(
+                    "a call may take up to {}, longer than `dispatch.drain_timeout` ({}); a stop in that time leaves it \
+                     unknown",
+                    show_duration(h.timeout),
+                    show_duration(drain)
+                );
+                advice.push(Mistake { place: p.place.clone(), message });
             }
             Kind::Sandbox(_) => {
                 let message = "the sandbox sends nothing to anybody".to_owned();
@@ -34,7 +34,7 @@ pub(super) fn advice(settings: &Settings, root: &Table) -> Vec<Mistake> {
         && !address.ip().is_loopback()
     {
         let message = "the API speaks plain HTTP and is reachable from outside; put a TLS proxy in front of it";
-        let place = crate::document::Place { key: "server.listen".to_owned(), ..root.place_of("server") };
+        let place = Place { key: "server.listen".to_owned(), ..root.place_of("server") };
         advice.push(Mistake { place, message: message.to_owned() });
     }
     advice

@@ -27,7 +27,7 @@ impl Settings {
                 name: ProviderName::parse(name)?,
                 place: Place::of_file("dev"),
                 lane: Lane::default(),
-                kind: Kind::Sandbox(Sandbox { channel, outbox: Some(dir.join("outbox")) }),
+                kind: Kind::Sandbox(Sandbox { channel, outbox: dir.join("outbox.ndjson") }),
             })
         };
         let (sms, email) = (sandbox("sandbox-sms", Channel::Sms)?, sandbox("sandbox-email", Channel::Email)?);

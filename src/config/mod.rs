@@ -64,12 +64,20 @@ impl Settings {
     /// # Errors
     /// Every mistake, each with its place and without the value.
     pub fn load(path: &Path) -> Result<Self, Vec<Mistake>> {
+        Self::load_with(path, &Environment::of_process())
+    }
+
+    /// Reads and checks a configuration file, with this environment for secrets.
+    ///
+    /// # Errors
+    /// Every mistake, each with its place and without the value.
+    pub fn load_with(path: &Path, env: &Environment) -> Result<Self, Vec<Mistake>> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| {
             vec![Mistake { place: Place::of_file(&file), message: format!("cannot be read: {}", e.kind()) }]
         })?;
         let base = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        Self::parse(&file, &text, &base, &Environment::of_process())
+        Self::parse(&file, &text, &base, env)
     }
 
     /// Checks the text of a configuration file. Relative paths are taken from `base`.
@@ -117,5 +125,13 @@ impl Context<'_> {
             return None;
         }
         Some(self.base.join(path))
+    }
+
+    /// The path under `key`, which must be given; an empty one stands in after a mistake.
+    fn need_path(&self, table: &mut Table, key: &str) -> PathBuf {
+        if !table.has(key) {
+            table.wrong(key, "is required");
+        }
+        self.path(table, key).unwrap_or_default()
     }
 }

@@ -135,8 +135,8 @@ pub struct Smtp {
 pub struct Sandbox {
     /// `sms` or `email`. Required.
     pub channel: Channel,
-    /// Directory that what it "sends" is written to, in clear: only for tests. Default none.
-    pub outbox: Option<PathBuf>,
+    /// File that what it "sends" is written to, in clear: only for tests. Required.
+    pub outbox: PathBuf,
 }
 
 /// What kind of provider it is.
@@ -183,15 +183,6 @@ impl ProviderSettings {
             Kind::Http(_) => None,
             Kind::Smtp(_) => Some(Channel::Email),
             Kind::Sandbox(s) => Some(s.channel),
-        }
-    }
-
-    /// The longest that one attempt may take.
-    pub fn longest_send(&self) -> Duration {
-        match &self.kind {
-            Kind::Http(h) => h.timeout,
-            Kind::Smtp(s) => s.connect_timeout + 6 * s.command_timeout + s.data_timeout + s.final_timeout,
-            Kind::Sandbox(_) => Duration::ZERO,
         }
     }
 
@@ -353,6 +344,6 @@ impl Smtp {
 impl Sandbox {
     fn read(t: &mut Table, context: &Context<'_>) -> Self {
         let channels = [("sms", Channel::Sms), ("email", Channel::Email)];
-        Self { channel: t.need_one_of("channel", &channels), outbox: context.path(t, "outbox") }
+        Self { channel: t.need_one_of("channel", &channels), outbox: context.need_path(t, "outbox") }
     }
 }

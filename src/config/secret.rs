@@ -38,6 +38,12 @@ impl Environment {
         Self::new(text, std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from))
     }
 
+    /// The same, with another directory of credentials.
+    #[must_use]
+    pub fn with_credentials(self, directory: PathBuf) -> Self {
+        Self { credentials: Some(directory), ..self }
+    }
+
     /// An environment of these variables and this credentials directory.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>, credentials: Option<PathBuf>) -> Self {
         Self { variables: variables.into_iter().map(|(k, v)| (k, v.into())).collect(), credentials }

@@ -175,10 +175,7 @@ pub struct Keys {
 
 impl Keys {
     pub(super) fn read(mut t: Table, context: &Context<'_>) -> Self {
-        if !t.has("file") {
-            t.wrong("file", "is required");
-        }
-        let file = context.path(&mut t, "file").unwrap_or_default();
+        let file = context.need_path(&mut t, "file");
         t.finish();
         Self { file }
     }

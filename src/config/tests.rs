@@ -19,7 +19,7 @@ fn environment() -> Environment {
 fn with(more: &str) -> String {
     format!(
         "[store]\nurl = \"sqlite:s.db\"\n{VARIABLES}[keys]\nfile = \"keys.toml\"\n[routes]\nsms = [\"a\"]\n\
-         [provider.a]\nkind = \"sandbox\"\nchannel = \"sms\"\n[[tenant]]\nname = \"shop\"\n{more}"
+         [provider.a]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"o\"\n[[tenant]]\nname = \"shop\"\n{more}"
     )
 }
 
@@ -41,7 +41,7 @@ fn each_mistake_is_named_with_what_is_wanted() {
     let cases = [
         (
             "[server]\nlisten = \"CANARY-7f3a\"",
-            "c.toml:16:1: server.listen: must be an IP address and a port, such as \"127.0.0.1:8025\", or \"systemd\"",
+            "c.toml:17:1: server.listen: must be an IP address and a port, such as \"127.0.0.1:8025\", or \"systemd\"",
         ),
         ("[server]\nlisten = \"0.0.0.0:0\"", "server.listen: needs a port other than 0"),
         ("[server]\nlisten = \"127.0.0.1:8026\"", "server.admin_listen: must not be the same as `listen`"),
@@ -70,7 +70,7 @@ fn each_mistake_is_named_with_what_is_wanted() {
         ("[[tenant]]\nname = \"Shop\"", "tenant[1].name: has a character outside a-z 0-9 _ -"),
         (
             "[[tenant]]\nname = \"b\"\ncountries = [\"VN\", \"vn\"]",
-            "c.toml:17:20: tenant[1].countries[1]: must be two capital letters, such as \"VN\" (ISO 3166-1 alpha-2)",
+            "c.toml:18:20: tenant[1].countries[1]: must be two capital letters, such as \"VN\" (ISO 3166-1 alpha-2)",
         ),
         ("[[tenant]]\nname = \"b\"\ntenant_limit = { burst = 5 }", "tenant[1].tenant_limit.per: is required"),
         (
@@ -154,19 +154,20 @@ fn what_is_not_said_takes_its_default() {
 fn the_example_reads_and_names_every_section() {
     let dir = TempDir::new().expect("a directory");
     let text = include_str!("../../config/example.toml");
-    for name in text.split('"').filter_map(|s| s.strip_prefix("secrets/")) {
-        write_secret(dir.path(), &format!("secrets/{name}"), "secret\n", 0o600);
+    for name in text.lines().filter_map(|l| l.split_once("_credential = \"")?.1.strip_suffix('"')) {
+        write_secret(dir.path(), name, "secret\n", 0o440);
     }
+    let env = environment().with_credentials(dir.path().to_owned());
     fs::create_dir(dir.path().join("templates")).expect("a directory");
     fs::write(dir.path().join("relay-ca.pem"), "").expect("a file");
-    let settings = Settings::parse("example.toml", text, dir.path(), &environment()).map_err(|m| format!("{m:#?}"));
+    let settings = Settings::parse("example.toml", text, dir.path(), &env).map_err(|m| format!("{m:#?}"));
     assert_eq!(settings.as_ref().map(|s| s.providers.len()), Ok(4));
 
     let spoken: String = text.lines().filter(|l| !l.starts_with("#manifest_file")).fold(String::new(), |all, line| {
         let is_key = line.strip_prefix('#').is_some_and(|l| l.starts_with(|c: char| c.is_ascii_lowercase()));
         all + if is_key { &line[1..] } else { line } + "\n"
     });
-    let spoken = Settings::parse("example.toml", &spoken, dir.path(), &environment()).map_err(|m| format!("{m:#?}"));
+    let spoken = Settings::parse("example.toml", &spoken, dir.path(), &env).map_err(|m| format!("{m:#?}"));
     let defaults = |s: Result<Settings, String>| {
         s.map(|s| {
             format!("{:?} {:?} {:?} {:?} {:?} {:?}", s.server, s.store, s.dispatch, s.retention, s.admission, s.log)
@@ -220,20 +221,17 @@ fn a_secret_file_that_others_may_read_is_a_mistake_but_a_credential_is_not() {
     for mode in [0o640, 0o604, 0o620] {
         write_secret(dir.path(), "pw", CANARY, mode);
         let told = password(dir.path(), "password_file = \"pw\"", &environment());
-        let wanted = "c.toml:20:1: provider.b.password_file: the secret's file is accessible to group or others; `chmod \
+        let wanted = "c.toml:21:1: provider.b.password_file: the secret's file is accessible to group or others; `chmod \
                       600` it";
         assert_eq!(told, Err(vec![wanted.to_owned()]));
     }
-    let env = Environment::new(
-        [("SEAL", "k"), ("INDEX", "i")].map(|(k, v)| (k.to_owned(), v.to_owned())),
-        Some(dir.path().to_owned()),
-    );
+    let env = environment().with_credentials(dir.path().to_owned());
     write_secret(dir.path(), "pw", CANARY, 0o440);
     for line in ["password_credential = \"pw\"", "password_file = \"pw\""] {
         assert_eq!(password(dir.path(), line, &env), Ok(CANARY.to_owned()), "{line}");
     }
     let told = password(dir.path(), "password_credential = \"../pw\"", &env).expect_err("a path is no name");
-    assert_eq!(told, ["c.toml:20:1: provider.b.password_credential: must be the plain name of a credential"]);
+    assert_eq!(told, ["c.toml:21:1: provider.b.password_credential: must be the plain name of a credential"]);
 }
 
 #[test]
