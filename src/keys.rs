@@ -17,6 +17,7 @@ use crate::document::Mistake;
 use crate::domain::ids::{ActorName, Tenant};
 use crate::domain::outcome::codes;
 
+pub(crate) use file::replace_file;
 use file::{Contents, Stamp};
 pub use file::{Entry, Issued, KeyFile};
 

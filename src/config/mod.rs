@@ -54,6 +54,8 @@ pub struct Settings {
     pub providers: Vec<ProviderSettings>,
     /// `[log]`: what is logged and how.
     pub log: Log,
+    /// The file as a whole, for mistakes that are found later.
+    pub place: Place,
     /// What is allowed but probably not meant; to be logged at start.
     pub advice: Vec<Mistake>,
 }
@@ -101,6 +103,7 @@ impl Settings {
             providers: ProviderSettings::read_all(&mut root, &context),
             routes: Routes::default(),
             log: Log::read(root.section("log")),
+            place: Place::of_file(file),
             advice: vec![],
         };
         settings.routes = Routes::read(root.section("routes"), &settings.providers);
