@@ -4,5 +4,6 @@ mod ledger;
 mod lifecycle;
 mod message;
 mod store;
+mod cli;
 mod support;
 mod tidy;
