@@ -6,6 +6,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod document;
+pub mod dispatch;
 pub mod domain;
 pub mod keys;
 pub mod ledger;
