@@ -37,7 +37,9 @@ impl PhoneNumber {
     /// calling code and the number's range is not known.
     pub fn country(&self) -> Option<[u8; 2]> {
         let region = PHONE_NUMBER_UTIL.get_region_for_number(&self.parsed()?)?;
-        <[u8; 2]>::try_from(region.as_ref().as_bytes()).ok().filter(|code| code.iter().all(u8::is_ascii_uppercase))
+        <[u8; 2]>::try_from(region.as_region_str().as_bytes())
+            .ok()
+            .filter(|code| code.iter().all(u8::is_ascii_uppercase))
     }
 
     /// The calling code and the last digits, three at most and never more than a third of what follows the code. The
