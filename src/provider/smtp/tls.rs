@@ -67,6 +67,8 @@ fn outcome(error: &std::io::Error) -> Outcome {
         Some(rustls::Error::InvalidCertificate(_)) => Outcome::new(OutcomeClass::RefusedAccount, Reason::Tls),
         Some(
             rustls::Error::PeerIncompatible(_)
+            // What answers there does not speak TLS at all.
+            | rustls::Error::InvalidMessage(_)
             | rustls::Error::AlertReceived(
                 rustls::AlertDescription::ProtocolVersion
                 | rustls::AlertDescription::HandshakeFailure

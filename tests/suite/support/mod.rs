@@ -1,1 +1,4 @@
 //! What tests share: the oracles, which count what they truly received, and the daemon under test.
+
+pub mod sample;
+pub mod smtp_oracle;
