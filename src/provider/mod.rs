@@ -2,6 +2,8 @@
 
 pub mod gate;
 pub mod mime;
+pub mod sandbox;
+pub mod smtp;
 
 use std::time::Duration;
 

@@ -5,5 +5,7 @@ mod lifecycle;
 mod message;
 mod store;
 mod cli;
+mod sandbox;
+mod smtp;
 mod support;
 mod tidy;
