@@ -1,6 +1,7 @@
 //! The provider seam: one call of one provider, and what may be asked of it afterwards.
 
 pub mod gate;
+pub mod mime;
 
 use std::time::Duration;
 

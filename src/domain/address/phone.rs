@@ -1,0 +1,178 @@
+use std::fmt;
+
+use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumber as Parsed, PhoneNumberFormat, ValidationError};
+use serde::{Deserialize, Serialize, Serializer};
+use zeroize::Zeroize;
+
+use super::BadAddress;
+
+/// A phone number in E.164. Secret: `Debug` shows the mask, and it is wiped when dropped.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PhoneNumber(String);
+
+impl PhoneNumber {
+    /// Checks `text`: the form of ITU-T E.164 section 6, a calling code that is assigned, and a length that occurs under
+    /// it. Whether the number is in service is not judged: numbering plans change faster than any table of them, and the
+    /// provider refuses what does not exist.
+    ///
+    /// # Errors
+    /// [`BadAddress::PhoneForm`], [`BadAddress::CallingCode`] or [`BadAddress::PhoneLength`].
+    pub fn parse(text: &str) -> Result<Self, BadAddress> {
+        check_form(text)?;
+        let parsed = PHONE_NUMBER_UTIL.parse(text, None).map_err(|_| BadAddress::CallingCode)?;
+        match PHONE_NUMBER_UTIL.is_possible_number_with_reason(&parsed) {
+            Ok(_) => Ok(Self(text.to_owned())),
+            Err(ValidationError::InvalidCountryCode) => Err(BadAddress::CallingCode),
+            Err(_) => Err(BadAddress::PhoneLength),
+        }
+    }
+
+    /// The number as it was given: `+` and digits.
+    pub fn e164(&self) -> &str {
+        &self.0
+    }
+
+    /// The country it belongs to (ISO 3166-1 alpha-2). `None` for international services, and where countries share a
+    /// calling code and the number's range is not known.
+    pub fn country(&self) -> Option<[u8; 2]> {
+        let region = PHONE_NUMBER_UTIL.get_region_for_number(&self.parsed()?)?;
+        <[u8; 2]>::try_from(region.as_region_str().as_bytes())
+            .ok()
+            .filter(|code| code.iter().all(u8::is_ascii_uppercase))
+    }
+
+    /// The calling code and the last digits, three at most and never more than a third of what follows the code. The
+    /// number of dots is fixed, so that the length stays hidden.
+    pub fn mask(&self) -> String {
+        let code = self.parsed().map(|p| p.country_code.to_string()).unwrap_or_default();
+        let rest = self.0.get(1 + code.len()..).unwrap_or_default();
+        let shown = (rest.len() / 3).min(3);
+        format!("+{code}•••••{}", &rest[rest.len() - shown..])
+    }
+
+    /// One spelling for all that dial the same number: a national prefix that was left in falls away. Secret.
+    pub fn canonical(&self) -> String {
+        match self.parsed() {
+            Some(parsed) => PHONE_NUMBER_UTIL.format(&parsed, PhoneNumberFormat::E164).into_owned(),
+            None => self.0.clone(),
+        }
+    }
+
+    fn parsed(&self) -> Option<Parsed> {
+        PHONE_NUMBER_UTIL.parse(&self.0, None).ok()
+    }
+}
+
+fn check_form(text: &str) -> Result<(), BadAddress> {
+    let digits = text.strip_prefix('+').ok_or(BadAddress::PhoneForm)?;
+    let fits = (7..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+    if fits && !digits.starts_with('0') { Ok(()) } else { Err(BadAddress::PhoneForm) }
+}
+
+/// Reads what was stored. Only the form is checked: a number that was admitted once stays readable when a later version
+/// knows other numbering plans.
+impl TryFrom<String> for PhoneNumber {
+    type Error = BadAddress;
+
+    fn try_from(mut text: String) -> Result<Self, BadAddress> {
+        match check_form(&text) {
+            Ok(()) => Ok(Self(text)),
+            Err(e) => {
+                text.zeroize();
+                Err(e)
+            }
+        }
+    }
+}
+
+impl Serialize for PhoneNumber {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.0)
+    }
+}
+
+impl fmt::Debug for PhoneNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.mask())
+    }
+}
+
+impl Drop for PhoneNumber {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_possible_numbers_in_e164_are_taken() {
+        for text in ["+84901234567", "+12025550173", "+393123456789", "+39066982", "+870773111632", "+2904123"] {
+            assert_eq!(PhoneNumber::parse(text).map(|p| p.e164().to_owned()), Ok(text.to_owned()));
+        }
+        for (text, why) in [
+            ("", BadAddress::PhoneForm),
+            ("+", BadAddress::PhoneForm),
+            ("84901234567", BadAddress::PhoneForm),
+            ("0084901234567", BadAddress::PhoneForm),
+            ("+84 901234567", BadAddress::PhoneForm),
+            ("+84901234567\n", BadAddress::PhoneForm),
+            ("+84901234567;ext=1", BadAddress::PhoneForm),
+            ("+٨٤٩٠١٢٣٤٥٦٧", BadAddress::PhoneForm),
+            ("+849012", BadAddress::PhoneForm),
+            ("+8490123456789012", BadAddress::PhoneForm),
+            ("+0901234567", BadAddress::PhoneForm),
+            ("+2101234567", BadAddress::CallingCode),
+            ("+999123456789", BadAddress::CallingCode),
+            ("+8490123", BadAddress::PhoneLength),
+            ("+120255501", BadAddress::PhoneLength),
+            ("+120255501734", BadAddress::PhoneLength),
+        ] {
+            assert_eq!(PhoneNumber::parse(text), Err(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_country_is_told_where_it_can_be() {
+        for (text, country) in [
+            ("+84901234567", Some(*b"VN")),
+            ("+447911123456", Some(*b"GB")),
+            ("+16135550173", Some(*b"CA")),
+            ("+870773111632", None),
+        ] {
+            assert_eq!(PhoneNumber::parse(text).expect("possible").country(), country, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mask_shows_the_calling_code_and_few_digits() {
+        for (text, mask) in
+            [("+84901234567", "+84•••••567"), ("+12025550173", "+1•••••173"), ("+2904123", "+290•••••3")]
+        {
+            assert_eq!(PhoneNumber::parse(text).expect("possible").mask(), mask);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in "\\PC*") {
+            let _ = PhoneNumber::parse(&text);
+        }
+
+        #[test]
+        fn what_is_taken_reads_back(text in "\\+[1-9][0-9]{6,14}") {
+            if let Ok(phone) = PhoneNumber::parse(&text) {
+                prop_assert_eq!(PhoneNumber::parse(phone.e164()), Ok(phone.clone()));
+                prop_assert_eq!(phone.e164(), &text);
+                let mask = phone.mask();
+                prop_assert!(!mask.contains(&text[text.len() - 4..]));
+                prop_assert!(phone.canonical().starts_with('+'));
+            }
+        }
+    }
+}
