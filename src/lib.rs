@@ -7,5 +7,6 @@ pub mod domain;
 pub mod ledger;
 pub mod metrics;
 pub mod provider;
+pub mod render;
 pub mod store;
 pub mod vault;
