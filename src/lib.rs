@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod domain;
+pub mod http;
 pub mod ledger;
 pub mod metrics;
 pub mod provider;

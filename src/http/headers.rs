@@ -98,9 +98,18 @@ mod tests {
     fn anything_but_one_plain_key_is_refused() {
         assert_eq!(key(&[]), Err(Code::KeyMissing));
         let long = "k".repeat(256);
-        for values in
-            [&[""][..], &["\"\""], &["a", "a"], &["\"a"], &["a\""], &["a b"], &["a,b"], &["\"a\";x=1"], &["é"], &[&long]]
-        {
+        for values in [
+            &[""][..],
+            &["\"\""],
+            &["a", "a"],
+            &["\"a"],
+            &["a\""],
+            &["a b"],
+            &["a,b"],
+            &["\"a\";x=1"],
+            &["é"],
+            &[&long],
+        ] {
             assert_eq!(key(values), Err(Code::KeyMalformed), "{values:?}");
         }
     }
