@@ -2,195 +2,296 @@
 //!
 //! Handlers and workers never hold a transaction. They hand a command to the committer (`committer.rs`), which gathers
 //! what is waiting, runs it as one transaction and answers after the commit. The steps themselves are written once, over
-//! batches, above the store's primitives: `admit`, `claim`, `settle`, `ask`, `receive`, `sweep`.
+//! batches, above the store's primitives: `admit`, `claim`, `settle`, `receive`; what a fact leads to is the lifecycle's
+//! word, and `book.rs` is the only place that turns that word into rows.
 
+mod admit;
+mod book;
+mod claim;
 pub mod command;
+mod committer;
+mod core;
+mod mark;
+mod people;
+mod read;
+mod receive;
+mod settle;
 
 pub use command::{
     Accepted, Admission, Asking, CancelAnswer, Claimed, LedgerError, LimitCheck, LimitScope, NewNotification, Opened,
     Policy, Question, Received, Repeat, ResolveAnswer, Routes, SettleAnswer, Transit, Verdict,
 };
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 
-use crate::domain::audit::{Actor, Record};
-use crate::domain::ids::{AttemptNumber, EventId, IdempotencyKey, NotificationId, ProviderName, Tenant, Ticket};
+use crate::clock::SharedClock;
+use crate::domain::ids::{AttemptNumber, NotificationId, ProviderName};
 use crate::domain::outcome::{LookupAnswer, Outcome};
-use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
-use crate::store::rows::{
-    AccountCounts, AccountFault, LogFilter, LogRow, StatusRow, UnknownFilter, UnknownRow, WorkCounts,
-};
-use crate::vault::{IndexKey, Vault};
+use crate::metrics::Metrics;
+use crate::store::Store;
+use crate::store::mark::Mark;
+use crate::store::rows::Queue;
+use crate::vault::{IndexKey, UnsealError, Vault};
+
+use self::committer::{Command, Pulse, Reply, Work};
+use self::core::Core;
+
+/// How many rows one sweep of expiry takes to the committer at once.
+const SWEEP_LIMIT: u32 = 500;
+
+/// What a ledger is made of.
+pub struct Parts {
+    /// Where rows are.
+    pub store: Arc<dyn Store>,
+    /// Which provider comes when.
+    pub routes: Arc<dyn Routes>,
+    /// The sealing keys.
+    pub vault: Arc<Vault>,
+    /// The index key.
+    pub index: Arc<IndexKey>,
+    /// The process's clock.
+    pub clock: SharedClock,
+    /// The numbers.
+    pub policy: Policy,
+    /// Names this boot of this node.
+    pub boot: String,
+    /// Where numbers are counted.
+    pub metrics: Metrics,
+    /// Draws in `0.0..1.0`, for jitter.
+    pub draw: fn() -> f64,
+    /// Remembers beside the store how far it had come; `None` where nothing can be remembered.
+    pub mark: Option<Mark>,
+}
 
 /// Handle on the ledger; cheap to clone.
 #[derive(Clone)]
 pub struct Ledger {
-    _inner: Arc<()>,
+    core: Arc<Core>,
+    pulse: Arc<Pulse>,
+    queue: Arc<Mutex<Option<mpsc::Sender<Command>>>>,
+    held: Arc<AtomicBool>,
+    running: Arc<Mutex<Option<JoinHandle<()>>>>,
+    marker: Arc<tokio::sync::Mutex<Option<Mark>>>,
 }
 
-#[expect(clippy::unimplemented, clippy::missing_errors_doc, missing_docs, reason = "outline")]
+/// The committer answered with another kind of reply than the command has: impossible, and not worth a panic.
+const MISMATCH: LedgerError = LedgerError::Store(crate::store::StoreError::Refused("reply"));
+
+macro_rules! expect_reply {
+    ($reply:expr, $variant:ident) => {
+        match $reply? {
+            Reply::$variant(value) => Ok(value),
+            _ => Err(MISMATCH),
+        }
+    };
+}
+pub(crate) use expect_reply;
+
 impl Ledger {
-    // -- admission -------------------------------------------------------------------------------------------------
-    /// Stores a judged event, or recognises it. Runs to its end even when the caller goes away.
-    pub async fn admit(&self, new: NewNotification) -> Result<Admission, LedgerError> {
-        let _ = new;
-        unimplemented!()
-    }
-    /// Looks whether a *refused* request is a repeat of one that was taken. `Ok(None)`: it is not.
-    pub async fn recognise(&self, repeat: &Repeat) -> Result<Option<Admission>, LedgerError> {
-        let _ = repeat;
-        unimplemented!()
+    /// Starts the committer, and holds the ledger when the store is older than what was seen of it before.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn start(parts: Parts) -> Result<Self, LedgerError> {
+        let Parts { store, routes, vault, index, clock, policy, boot, metrics, draw, mark } = parts;
+        let held = mark::is_behind(store.as_ref(), mark.as_ref()).await?;
+        let (sender, receiver) = mpsc::channel(policy.queue);
+        let wakes = Mutex::default();
+        let core = Arc::new(Core { store, routes, vault, index, clock, policy, boot, metrics, draw, wakes });
+        let pulse = Arc::new(Pulse { commits: watch::channel(0).0, writable: AtomicBool::new(true) });
+        let running = tokio::spawn(committer::run(core.clone(), pulse.clone(), receiver));
+        Ok(Self {
+            core,
+            pulse,
+            queue: Arc::new(Mutex::new(Some(sender))),
+            held: Arc::new(AtomicBool::new(held)),
+            running: Arc::new(Mutex::new(Some(running))),
+            marker: Arc::new(tokio::sync::Mutex::new(mark)),
+        })
     }
 
-    // -- dispatch --------------------------------------------------------------------------------------------------
-    /// Takes up to `limit` due notifications for one provider; each attempt is on disk when this returns.
+    fn sender(&self) -> Result<mpsc::Sender<Command>, LedgerError> {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.clone().ok_or(LedgerError::Stopping)
+    }
+
+    /// Hands work over and waits for its commit. `admission` work is turned away when the queue is full; the daemon's
+    /// own work waits for a place, because it must not be lost.
+    async fn command(&self, work: Work, admission: bool) -> Result<Reply, LedgerError> {
+        if self.is_held() && !matches!(work, Work::Restore(_)) {
+            return Err(LedgerError::Held);
+        }
+        let sender = self.sender()?;
+        let (reply, answer) = oneshot::channel();
+        let command = Command { work, reply };
+        if admission {
+            sender.try_send(command).map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => LedgerError::Overloaded,
+                mpsc::error::TrySendError::Closed(_) => LedgerError::Stopping,
+            })?;
+        } else {
+            sender.send(command).await.map_err(|_| LedgerError::Stopping)?;
+        }
+        drop(sender);
+        answer.await.map_err(|_| LedgerError::Stopping)?
+    }
+
+    /// Stores a judged event, or recognises it. Once handed over it runs to its end, even when the caller goes away.
+    ///
+    /// # Errors
+    /// [`LedgerError`]: not known to be stored; the same event may be posted again.
+    pub async fn admit(&self, new: NewNotification) -> Result<Admission, LedgerError> {
+        match admit::prepare(&self.core, new) {
+            Some(prepared) => expect_reply!(self.command(Work::Admit(Box::new(prepared)), true).await, Admitted),
+            None => Ok(Admission::Unroutable),
+        }
+    }
+
+    /// Looks whether a *refused* request is a repeat of one that was taken.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn recognise(&self, repeat: &Repeat) -> Result<Option<Admission>, LedgerError> {
+        let known = self.core.store.reader().known(&repeat.tenant, repeat.key, repeat.event).await?;
+        Ok(admit::judge_repeat(&known, repeat))
+    }
+
+    /// Takes up to `limit` due notifications of one provider; each attempt is on disk when this returns.
+    ///
+    /// # Errors
+    /// When it cannot be stored; nothing is taken then.
     pub async fn claim(&self, provider: &ProviderName, limit: u32) -> Result<Vec<Claimed>, LedgerError> {
-        let _ = (provider, limit);
-        unimplemented!()
+        expect_reply!(self.command(Work::Claim(provider.clone(), limit), false).await, Claimed)
     }
+
     /// Opens the sealed values of a claim.
-    pub fn open(&self, claimed: &Claimed) -> Result<Opened, crate::vault::UnsealError> {
-        let _ = claimed;
-        unimplemented!()
+    ///
+    /// # Errors
+    /// When the key is missing or the value was changed.
+    pub fn open(&self, claimed: &Claimed) -> Result<Opened, UnsealError> {
+        admit::open(&self.core, claimed)
     }
-    /// Stores how an attempt or a probe ended. The caller repeats it (with the same arguments) on an error.
+
+    /// Stores how an attempt or a probe ended. On an error the caller repeats it with the same arguments.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
     pub async fn settle(
         &self,
         id: NotificationId,
         attempt: AttemptNumber,
         outcome: Outcome,
     ) -> Result<SettleAnswer, LedgerError> {
-        let _ = (id, attempt, outcome);
-        unimplemented!()
+        expect_reply!(self.command(Work::Settle(id, attempt, outcome), false).await, Settled)
     }
-    /// Takes up to `limit` unknowns that are due to be asked about at one provider. Probes among them are recorded as attempts.
+
+    /// Takes up to `limit` unknowns that are due to be asked about at one provider. Probes among them are recorded.
+    ///
+    /// # Errors
+    /// When it cannot be stored; nothing is taken then.
     pub async fn ask(&self, provider: &ProviderName, limit: u32) -> Result<Vec<Question>, LedgerError> {
-        let _ = (provider, limit);
-        unimplemented!()
+        expect_reply!(self.command(Work::Ask(provider.clone(), limit), false).await, Asked)
     }
+
     /// Stores what a look-up found.
+    ///
+    /// # Errors
+    /// When it cannot be stored; the question comes up again.
     pub async fn answer(
         &self,
         id: NotificationId,
         attempt: AttemptNumber,
         answer: LookupAnswer,
     ) -> Result<SettleAnswer, LedgerError> {
-        let _ = (id, attempt, answer);
-        unimplemented!()
+        expect_reply!(self.command(Work::Answer(id, attempt, answer), false).await, Settled)
     }
-    /// Moves up to `limit` due notifications from a provider whose breaker is open to the next of their route; says how many moved.
+
+    /// Moves up to `limit` due notifications from a provider to the next of their route; says how many moved.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
     pub async fn reroute(&self, provider: &ProviderName, limit: u32) -> Result<u32, LedgerError> {
-        let _ = (provider, limit);
-        unimplemented!()
+        let moved = expect_reply!(self.command(Work::Reroute(provider.clone(), limit), false).await, Counted)?;
+        Ok(u32::try_from(moved).unwrap_or(u32::MAX))
     }
-    /// When the first notification for (`ask` = false) or question about (`ask` = true) a provider is due.
+
+    /// When the first notification of a provider is due to be sent (`ask` = false) or asked about (`ask` = true).
+    ///
+    /// # Errors
+    /// When the store cannot be read.
     pub async fn next_due(&self, provider: &ProviderName, ask: bool) -> Result<Option<Timestamp>, LedgerError> {
-        let _ = (provider, ask);
-        unimplemented!()
-    }
-    /// Expires what is over, releases what another boot left behind, deletes what retention allows. Says whether there was more than one batch could hold.
-    pub async fn sweep(&self) -> Result<bool, LedgerError> {
-        unimplemented!()
-    }
-    /// At start: everything that an earlier boot left `dispatching` becomes unknown at once. Says how many.
-    pub async fn take_over(&self) -> Result<u64, LedgerError> {
-        unimplemented!()
+        Ok(self.core.store.reader().next_due(&queue_of(provider, ask)).await?)
     }
 
-    // -- people ----------------------------------------------------------------------------------------------------
-    pub async fn cancel(&self, tenant: &Tenant, id: NotificationId, actor: Actor) -> Result<CancelAnswer, LedgerError> {
-        let _ = (tenant, id, actor);
-        unimplemented!()
-    }
-    pub async fn resolve(
-        &self,
-        tenant: Option<&Tenant>,
-        id: NotificationId,
-        verdict: Verdict,
-        ticket: Ticket,
-        actor: Actor,
-    ) -> Result<ResolveAnswer, LedgerError> {
-        let _ = (tenant, id, verdict, ticket, actor);
-        unimplemented!()
-    }
-    /// Stores receipts whose origin is proven; returns after the commit.
-    pub async fn receive(&self, receipts: Vec<Receipt>) -> Result<Vec<Received>, LedgerError> {
-        let _ = receipts;
-        unimplemented!()
-    }
-    /// Appends a record that changes nothing (an export).
-    pub async fn record(&self, record: Record) -> Result<(), LedgerError> {
-        let _ = record;
-        unimplemented!()
-    }
-
-    // -- reading ---------------------------------------------------------------------------------------------------
-    pub async fn status(&self, tenant: &Tenant, id: NotificationId) -> Result<Option<StatusRow>, LedgerError> {
-        let _ = (tenant, id);
-        unimplemented!()
-    }
-    pub async fn status_by_event(&self, tenant: &Tenant, event: &EventId) -> Result<Option<StatusRow>, LedgerError> {
-        let _ = (tenant, event);
-        unimplemented!()
-    }
-    pub async fn status_by_key(&self, tenant: &Tenant, key: &IdempotencyKey) -> Result<Option<StatusRow>, LedgerError> {
-        let _ = (tenant, key);
-        unimplemented!()
-    }
-    pub async fn unknowns(&self, filter: &UnknownFilter) -> Result<Vec<UnknownRow>, LedgerError> {
-        let _ = filter;
-        unimplemented!()
-    }
-    pub async fn log_page(&self, filter: &LogFilter, after: i64, limit: u32) -> Result<Vec<LogRow>, LedgerError> {
-        let _ = (filter, after, limit);
-        unimplemented!()
-    }
-    pub async fn log_count(&self, filter: &LogFilter) -> Result<u64, LedgerError> {
-        let _ = filter;
-        unimplemented!()
-    }
-    pub async fn account_counts(&self, tenant: Option<&Tenant>) -> Result<AccountCounts, LedgerError> {
-        let _ = tenant;
-        unimplemented!()
-    }
-    pub async fn account_faults(&self, tenant: Option<&Tenant>, limit: u32) -> Result<Vec<AccountFault>, LedgerError> {
-        let _ = (tenant, limit);
-        unimplemented!()
-    }
-    pub async fn work_counts(&self) -> Result<Vec<WorkCounts>, LedgerError> {
-        unimplemented!()
-    }
-    /// Grows with every commit: for waiters. A waiter re-reads what it waits for whenever this changes.
-    pub fn commits(&self) -> watch::Receiver<u64> {
-        unimplemented!()
-    }
-    /// Woken when work for this provider may have become due earlier than was known (`ask` = false: to send, true: to ask).
+    /// Rung when work of this provider may have become due.
     pub fn wakes(&self, provider: &ProviderName, ask: bool) -> Arc<tokio::sync::Notify> {
-        let _ = (provider, ask);
-        unimplemented!()
+        self.core.wake(&queue_of(provider, ask))
     }
-    /// How many commands wait for the committer, and the most that may.
-    pub fn queue_depth(&self) -> (usize, usize) {
-        unimplemented!()
+
+    /// Expires what is over, moves work of providers that are gone, and deletes what retention allows. Says whether a
+    /// batch was full, so that there may be more.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn sweep(&self) -> Result<bool, LedgerError> {
+        let now = self.now().await?;
+        let expired = self.core.store.reader().expired(now, SWEEP_LIMIT).await?;
+        let full = expired.len() == SWEEP_LIMIT as usize;
+        if !expired.is_empty() {
+            self.command(Work::Expire(expired), false).await?;
+        }
+        for counts in self.work_counts().await? {
+            if counts.state.is_waiting() && self.core.routes.abilities(&counts.provider).is_none() {
+                self.reroute(&counts.provider, SWEEP_LIMIT).await?;
+            }
+        }
+        let keys_before = now.minus(self.core.policy.key_retention);
+        let receipts_before = now.minus(self.core.policy.receipt_retention);
+        self.command(Work::Forget { keys_before, receipts_before }, false).await?;
+        self.remember().await?;
+        Ok(full)
     }
-    /// When the last durable write succeeded, and whether the last one that was tried did: for readiness.
-    pub fn writable(&self) -> bool {
-        unimplemented!()
+
+    /// At start: everything that an earlier boot left under way becomes unknown. Says how many there were.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn take_over(&self) -> Result<u64, LedgerError> {
+        let mut total = 0;
+        loop {
+            let stranded = self.core.store.reader().stranded(&self.core.boot, SWEEP_LIMIT).await?;
+            if stranded.is_empty() {
+                return Ok(total);
+            }
+            let taken = expect_reply!(self.command(Work::Strand(stranded), false).await, Counted)?;
+            if taken == 0 {
+                return Ok(total);
+            }
+            total += taken;
+        }
     }
-    pub async fn now(&self) -> Result<Timestamp, LedgerError> {
-        unimplemented!()
-    }
-    pub fn vault(&self) -> &Vault {
-        unimplemented!()
-    }
-    pub fn index(&self) -> &IndexKey {
-        unimplemented!()
-    }
+
     /// Stops taking commands, finishes those that wait, and closes the store.
     pub async fn close(&self) {
-        unimplemented!()
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(running) = running {
+            // The committer ends when its queue is empty; it does not panic, and if it did there is nothing to finish.
+            let _ended = tokio::time::timeout(Duration::from_secs(30), running).await;
+        }
+        if let Err(error) = self.remember().await {
+            tracing::warn!(%error, "the high-water mark could not be written");
+        }
+        self.core.store.close().await;
     }
+}
+
+fn queue_of(provider: &ProviderName, ask: bool) -> Queue {
+    if ask { Queue::Ask(provider.clone()) } else { Queue::Send(provider.clone()) }
 }

@@ -1,3 +1,6 @@
 //! Every integration test, in one binary so that it links once. A file a topic; `support` holds the oracles.
 
+mod lifecycle;
+mod message;
 mod support;
+mod tidy;

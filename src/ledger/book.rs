@@ -1,0 +1,339 @@
+//! The rows that one transaction works on, and the only way to change them: a fact goes through the lifecycle, and what
+//! follows (queue, wiping, log) is derived from the step. Everything is written at once at the end.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::domain::audit::{Actor, Record, Source, What};
+use crate::domain::delivery::Delivery;
+use crate::domain::ids::{AttemptNumber, EventId, NotificationId, ProviderMessageId, ProviderName, Tenant, Ticket};
+use crate::domain::lifecycle::{Fact, Illegal, Life, Marks, Outlook, Sent, State, step};
+use crate::domain::outcome::{OutcomeClass, Reason};
+use crate::domain::time::Timestamp;
+use crate::store::rows::{Leg, NotificationOutcome, NotificationUpdate, Queue, WorkRow, WorkState, WorkUpdate};
+use crate::store::{StoreError, Transaction};
+
+use super::core::Core;
+
+/// One notification in this transaction.
+pub(super) struct Entry {
+    pub id: NotificationId,
+    pub tenant: Tenant,
+    pub event_id: EventId,
+    /// Its work, while there is any.
+    pub work: Option<WorkRow>,
+    /// What its narrow row says.
+    pub outcome: NotificationOutcome,
+    /// State and attempt that the stored work must still have.
+    guard: Option<(State, AttemptNumber)>,
+    work_changed: bool,
+    outcome_changed: bool,
+}
+
+/// What the log should tell of a fact besides the states.
+#[derive(Clone, Debug)]
+pub(super) struct Telling {
+    pub what: What,
+    pub actor: Actor,
+    pub attempt: Option<AttemptNumber>,
+    pub outcome: Option<OutcomeClass>,
+    pub reason: Option<Reason>,
+    pub source: Option<Source>,
+    pub message_id: Option<ProviderMessageId>,
+    pub ticket: Option<Ticket>,
+}
+
+impl Telling {
+    pub fn new(what: What, actor: Actor) -> Self {
+        Self { what, actor, attempt: None, outcome: None, reason: None, source: None, message_id: None, ticket: None }
+    }
+
+    pub fn because(self, reason: Reason) -> Self {
+        Self { reason: Some(reason), ..self }
+    }
+
+    pub fn of_attempt(self, attempt: AttemptNumber) -> Self {
+        Self { attempt: Some(attempt), ..self }
+    }
+
+    pub fn by_source(self, source: Source) -> Self {
+        Self { source: Some(source), ..self }
+    }
+}
+
+impl Entry {
+    /// Work that was read for this transaction. Its narrow row says nothing yet unless the state is final, and is then
+    /// read by [`Book::load`].
+    fn of_work(work: WorkRow) -> Self {
+        Self {
+            id: work.id,
+            tenant: work.tenant.clone(),
+            event_id: work.event_id.clone(),
+            guard: Some((work.state.life.state, work.state.life.attempt)),
+            work: Some(work),
+            outcome: NotificationOutcome::NEW,
+            work_changed: false,
+            outcome_changed: false,
+        }
+    }
+
+    /// What is known of its life.
+    pub fn life(&self) -> Life {
+        match &self.work {
+            Some(work) => work.state.life,
+            None => Life {
+                state: self.outcome.state,
+                sent: self.outcome.sent,
+                attempt: self.outcome.sent_attempt.max(self.outcome.open_attempt).unwrap_or(0),
+                used: 0,
+                open: self.outcome.open_attempt,
+                sent_attempt: self.outcome.sent_attempt,
+                probing: false,
+                marks: Marks::default(),
+            },
+        }
+    }
+
+    /// The address that is tried or was tried last.
+    pub fn leg(&self) -> Option<&Leg> {
+        self.work.as_ref().and_then(|w| w.legs.get(usize::from(w.state.leg)))
+    }
+
+    /// The provider that is tried or was tried last.
+    pub fn provider(&self) -> Option<&ProviderName> {
+        self.work.as_ref().map(|w| &w.state.provider).or(self.outcome.provider.as_ref())
+    }
+
+    fn change_work(&mut self) -> Option<&mut WorkState> {
+        self.work_changed = true;
+        self.work.as_mut().map(|w| &mut w.state)
+    }
+
+    /// What receipts add up to.
+    pub fn delivery(&self) -> Delivery {
+        self.channel().map_or(Delivery::None, |channel| self.outcome.delivery.verdict(channel))
+    }
+
+    fn channel(&self) -> Option<crate::domain::content::Channel> {
+        self.leg().map(|leg| leg.channel).or(self.outcome.channel)
+    }
+}
+
+/// All entries of one transaction, in the order of their ids, and the records to append.
+pub(super) struct Book<'a> {
+    core: &'a Core,
+    pub now: Timestamp,
+    entries: BTreeMap<NotificationId, Entry>,
+    records: Vec<Record>,
+    /// Queues that got work, to be woken after the commit.
+    pub woken: HashSet<Queue>,
+    /// Messages that a provider took in this transaction, for receipts that came before.
+    pub taken: BTreeSet<(ProviderName, ProviderMessageId, NotificationId)>,
+    pub contradictions: u64,
+}
+
+impl<'a> Book<'a> {
+    pub fn new(core: &'a Core, now: Timestamp) -> Self {
+        Self {
+            core,
+            now,
+            entries: BTreeMap::new(),
+            records: vec![],
+            woken: HashSet::new(),
+            taken: BTreeSet::new(),
+            contradictions: 0,
+        }
+    }
+
+    /// Reads what is not here yet: work, and the narrow row of what has none or is final.
+    pub async fn load(&mut self, tx: &mut dyn Transaction, ids: &BTreeSet<NotificationId>) -> Result<(), StoreError> {
+        let missing: Vec<_> = ids.iter().copied().filter(|id| !self.entries.contains_key(id)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let work = tx.work(&missing).await?;
+        let gone = missing.into_iter().filter(|id| !work.iter().any(|w| w.id == *id)).collect();
+        self.adopt_all(tx, work).await?;
+        self.load_narrow(tx, gone).await
+    }
+
+    /// Takes work that a primitive has read and locked, with the narrow row of what is final.
+    pub async fn adopt_all(&mut self, tx: &mut dyn Transaction, work: Vec<WorkRow>) -> Result<(), StoreError> {
+        let is_final = |w: &&WorkRow| w.state.life.state.is_final() && !self.entries.contains_key(&w.id);
+        let narrow = work.iter().filter(is_final).map(|w| w.id).collect();
+        for work in work {
+            self.adopt(work);
+        }
+        self.load_narrow(tx, narrow).await
+    }
+
+    async fn load_narrow(&mut self, tx: &mut dyn Transaction, ids: Vec<NotificationId>) -> Result<(), StoreError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        for row in tx.notifications(&ids).await? {
+            let entry = self.entries.entry(row.id).or_insert_with(|| Entry {
+                id: row.id,
+                tenant: row.tenant,
+                event_id: row.event_id,
+                work: None,
+                outcome: NotificationOutcome::NEW,
+                guard: None,
+                work_changed: false,
+                outcome_changed: false,
+            });
+            entry.outcome = row.outcome;
+        }
+        Ok(())
+    }
+
+    /// Takes work that a primitive has read and locked.
+    pub fn adopt(&mut self, work: WorkRow) {
+        self.entries.entry(work.id).or_insert_with(|| Entry::of_work(work));
+    }
+
+    pub fn get(&self, id: NotificationId) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    /// Live columns to change.
+    pub fn change(&mut self, id: NotificationId) -> Option<&mut WorkState> {
+        self.entries.get_mut(&id).and_then(Entry::change_work)
+    }
+
+    /// Judges a fact and derives what follows. `Err` changes nothing.
+    pub fn apply(&mut self, id: NotificationId, fact: Fact, outlook: Outlook, how: Telling) -> Result<State, Illegal> {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return Err(Illegal { state: State::Failed, fact });
+        };
+        let before = entry.life();
+        let step = step(&before, fact, outlook)?;
+        let after = step.life;
+        if let Some(work) = entry.change_work() {
+            work.life = after;
+        } else {
+            entry.outcome.state = after.state;
+            entry.outcome.sent = after.sent;
+            entry.outcome.sent_attempt = after.sent_attempt;
+            entry.outcome.open_attempt = after.open;
+            entry.outcome_changed = true;
+        }
+        if after.state.is_final() {
+            self.core.finish(entry, self.now);
+            entry.outcome_changed = true;
+        }
+        if let (true, Some(message_id), Some(provider)) =
+            (after.sent == Sent::Yes, &how.message_id, entry.provider().cloned())
+        {
+            self.taken.insert((provider, message_id.clone(), id));
+            if entry.outcome.message_id.is_none() {
+                self.core.remember_message(entry, message_id);
+                entry.outcome_changed = true;
+            }
+        }
+        self.tell_entry(id, how.clone(), Some((before.state, after.state)));
+        if step.contradicted {
+            self.contradictions += 1;
+            self.tell_entry(id, Telling { what: What::Contradicted, ..how }, None);
+        }
+        Ok(after.state)
+    }
+
+    /// Adds one receipt's word on delivery; says whether it changed what is known.
+    pub fn deliver(
+        &mut self,
+        id: NotificationId,
+        status: crate::domain::receipt::ReceiptStatus,
+        part: crate::domain::receipt::Part,
+        how: Telling,
+    ) -> bool {
+        let Some(entry) = self.entries.get_mut(&id) else { return false };
+        let facts = entry.outcome.delivery.with(status, part);
+        if facts == entry.outcome.delivery {
+            return false;
+        }
+        entry.outcome.delivery = facts;
+        entry.outcome_changed = true;
+        self.tell_entry(id, how, None);
+        true
+    }
+
+    /// Sets where the entry's work waits.
+    pub fn place(&mut self, id: NotificationId, queue: Option<Queue>, due_at: Timestamp) {
+        let Some(work) = self.change(id) else { return };
+        work.queue.clone_from(&queue);
+        work.due_at = due_at;
+        if let Some(queue) = queue {
+            self.woken.insert(queue);
+        }
+    }
+
+    /// Appends a record about an entry.
+    pub fn tell_entry(&mut self, id: NotificationId, how: Telling, states: Option<(State, State)>) {
+        let Some(entry) = self.entries.get(&id) else { return };
+        let mut record = Record::new(self.now, entry.tenant.clone(), how.what, how.actor);
+        record.notification = Some(id);
+        record.event_id = Some(entry.event_id.clone());
+        record.from = states.map(|s| s.0);
+        record.to = states.map(|s| s.1);
+        record.sent = Some(entry.life().sent);
+        record.delivery = Some(entry.delivery()).filter(|d| *d != Delivery::None);
+        record.attempt = how.attempt;
+        record.provider = entry.provider().filter(|_| how.attempt.is_some()).cloned();
+        record.message_id = how.message_id;
+        record.outcome = how.outcome;
+        record.reason = how.reason;
+        record.source = how.source;
+        record.address = entry.leg().map(|leg| leg.address);
+        record.ticket = how.ticket;
+        self.records.push(record);
+    }
+
+    /// Appends a record that stands for itself.
+    pub fn tell(&mut self, record: Record) {
+        self.records.push(record);
+    }
+
+    /// Writes everything that changed, one statement a table. Rows that lost their guard are left alone: on SQLite that
+    /// cannot be, elsewhere they are another node's by now.
+    pub async fn flush(&mut self, tx: &mut dyn Transaction) -> Result<(), StoreError> {
+        let (mut updates, mut over, mut narrow) = (vec![], vec![], vec![]);
+        for entry in self.entries.values_mut() {
+            if std::mem::take(&mut entry.work_changed)
+                && let (Some(work), Some((was_state, was_attempt))) = (&entry.work, entry.guard)
+            {
+                if self.core.is_over(work) {
+                    over.push(entry.id);
+                } else {
+                    updates.push(WorkUpdate {
+                        id: entry.id,
+                        was_state,
+                        was_attempt,
+                        state: work.state.clone(),
+                        wipe_message: work.state.life.is_past_sending(),
+                    });
+                    entry.guard = Some((work.state.life.state, work.state.life.attempt));
+                }
+            }
+            if std::mem::take(&mut entry.outcome_changed) {
+                narrow.push(NotificationUpdate { id: entry.id, outcome: entry.outcome.clone() });
+            }
+        }
+        if !updates.is_empty() {
+            tx.update_work(&updates).await?;
+        }
+        if !over.is_empty() {
+            tx.delete_work(&over).await?;
+        }
+        if !narrow.is_empty() {
+            tx.update_notifications(&narrow).await?;
+        }
+        let records = std::mem::take(&mut self.records);
+        if !records.is_empty() {
+            tx.append(&records).await?;
+        }
+        for id in over {
+            self.entries.remove(&id);
+        }
+        Ok(())
+    }
+}

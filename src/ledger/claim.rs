@@ -1,0 +1,255 @@
+//! Taking due work: to send it, to ask about it, or to move it to another provider.
+
+use std::collections::BTreeSet;
+
+use crate::domain::audit::{Actor, What};
+use crate::domain::ids::{KeyedHash, NotificationId, ProviderName};
+use crate::domain::lifecycle::{Fact, Outlook, State};
+use crate::domain::outcome::Reason;
+use crate::domain::time::Timestamp;
+use crate::store::rows::{Queue, WorkRow};
+use crate::store::{StoreError, Transaction};
+
+use super::book::{Book, Telling};
+use super::command::{Asking, Claimed, Question};
+use super::core::{Core, NextQuestion};
+use super::settle::ask_next;
+
+const NOTHING_FOLLOWS: Outlook = Outlook { in_time: false, another_address: false, max_attempts: 0 };
+
+/// Claims up to `limit` due rows of one provider. What is over or overtaken meanwhile ends here instead.
+pub(super) async fn claim(
+    core: &Core,
+    book: &mut Book<'_>,
+    tx: &mut dyn Transaction,
+    provider: &ProviderName,
+    limit: u32,
+) -> Result<Vec<Claimed>, StoreError> {
+    let now = book.now;
+    let due = tx.due(&Queue::Send(provider.clone()), now, limit).await?;
+    let overtaken = overtaken(tx, &due).await?;
+    let mut claimed = Vec::with_capacity(due.len());
+    for work in due {
+        let id = work.id;
+        let in_time = core.outlook(&work, work.state.leg, now, false).in_time;
+        book.adopt(work);
+        if overtaken.contains(&id) {
+            end(book, id, Fact::NewerEvent, What::NewerEvent, Reason::NewerEvent);
+        } else if !in_time {
+            end(book, id, Fact::TimeOver, What::Expired, Reason::Expired);
+        } else {
+            claimed.extend(begin(core, book, id));
+        }
+    }
+    Ok(claimed)
+}
+
+fn end(book: &mut Book<'_>, id: NotificationId, fact: Fact, what: What, reason: Reason) {
+    let how = Telling::new(what, Actor::Daemon("worker")).because(reason);
+    // Due work is waiting work, and waiting work has an edge for each of these facts.
+    let _ended = book.apply(id, fact, NOTHING_FOLLOWS, how);
+}
+
+/// Records one attempt, before its first byte.
+fn begin(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Claimed> {
+    let now = book.now;
+    let next = book.get(id)?.life().attempt.checked_add(1)?;
+    let how = Telling::new(What::AttemptBegun, Actor::Daemon("worker")).of_attempt(next);
+    book.apply(id, Fact::Claimed, NOTHING_FOLLOWS, how).ok()?;
+    let entry = book.get(id)?;
+    let life = entry.life();
+    let asked = core.asked_for_attempt(entry.work.as_ref()?, &life, now);
+    let state = book.change(id)?;
+    state.asked = asked;
+    state.owner = Some(core.boot.clone());
+    state.queue = None;
+    core.claimed(book.get(id)?.work.as_ref()?, false)
+}
+
+/// Of these rows, those with a newer live event of the same user. Admission marks them already; this catches one that
+/// was admitted on another node at the same moment.
+async fn overtaken(tx: &mut dyn Transaction, due: &[WorkRow]) -> Result<BTreeSet<NotificationId>, StoreError> {
+    let users: Vec<KeyedHash> = due.iter().map(|w| w.user).collect::<BTreeSet<_>>().into_iter().collect();
+    if users.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let live = tx.work_of_users(&users).await?;
+    let newer = |w: &WorkRow| live.iter().any(|(user, id, at)| *user == w.user && (*at, *id) > (w.ordered_at, w.id));
+    Ok(due.iter().filter(|w| newer(w)).map(|w| w.id).collect())
+}
+
+/// Takes up to `limit` unknowns that are due to be asked about.
+pub(super) async fn ask(
+    core: &Core,
+    book: &mut Book<'_>,
+    tx: &mut dyn Transaction,
+    provider: &ProviderName,
+    limit: u32,
+) -> Result<Vec<Question>, StoreError> {
+    let now = book.now;
+    let due = tx.due(&Queue::Ask(provider.clone()), now, limit).await?;
+    let ids: Vec<_> = due.iter().map(|work| work.id).collect();
+    book.adopt_all(tx, due).await?;
+    let mut questions = Vec::with_capacity(ids.len());
+    for id in ids {
+        expire(core, book, id);
+        questions.extend(question(core, book, id));
+    }
+    Ok(questions)
+}
+
+fn question(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Question> {
+    let now = book.now;
+    let entry = book.get(id)?;
+    let work = entry.work.as_ref()?;
+    match core.next_question(work, now) {
+        NextQuestion::Lookup => {
+            let asking = asking(core, work, entry.outcome.message_id.clone());
+            let until = core.asking_until(&work.state.provider, now);
+            let queue = work.state.queue.clone();
+            let asked = book.change(id)?.asked.as_mut()?;
+            asked.asks = asked.asks.saturating_add(1);
+            book.place(id, queue, until);
+            Some(Question::Lookup(asking?))
+        }
+        NextQuestion::Probe => probe(core, book, id),
+        NextQuestion::ProbeAt(_) | NextQuestion::Nothing => {
+            ask_next(core, book, id);
+            None
+        }
+    }
+}
+
+fn asking(core: &Core, work: &WorkRow, message_id: Option<crate::domain::ids::ProviderMessageId>) -> Option<Asking> {
+    let asked = work.state.asked.as_ref()?;
+    let leg = work.legs.get(usize::from(work.state.leg))?;
+    let needs_address = core.routes.abilities(&work.state.provider)?.lookup?.needs_address;
+    let to = needs_address.then(|| super::admit::open_address(core, work)).flatten();
+    Some(Asking {
+        id: work.id,
+        attempt: work.state.life.open?,
+        provider: work.state.provider.clone(),
+        reference: core.reference(work.id, asked.attempt),
+        dedupe_key: core.index.dedupe_key(&work.tenant, &work.event_id, &work.state.provider, leg.address),
+        message_id,
+        began_at: asked.first_there_at,
+        to,
+    })
+}
+
+/// Records a repeat of the open attempt, before its first byte. It is pinned to what that attempt was.
+fn probe(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Question> {
+    let next = book.get(id)?.life().attempt.checked_add(1)?;
+    let how =
+        Telling::new(What::ProbeBegun, Actor::Daemon("reconciler")).of_attempt(next).because(Reason::ProviderDedupes);
+    book.apply(id, Fact::ProbeBegun, NOTHING_FOLLOWS, how).ok()?;
+    let now = book.now;
+    let state = book.change(id)?;
+    state.owner = Some(core.boot.clone());
+    state.queue = None;
+    state.due_at = now;
+    let asked = state.asked.as_mut()?;
+    asked.asks = asked.asks.saturating_add(1);
+    core.claimed(book.get(id)?.work.as_ref()?, true).map(|claimed| Question::Probe(Box::new(claimed)))
+}
+
+/// Ends what waits or is unknown at its expiry. An unknown goes on being asked about, for the record.
+pub(super) fn expire(core: &Core, book: &mut Book<'_>, id: NotificationId) {
+    let now = book.now;
+    let over = |e: &super::book::Entry| e.work.as_ref().is_some_and(|w| now >= w.expires_at);
+    if !book.get(id).is_some_and(over) {
+        return;
+    }
+    let how = Telling::new(What::Expired, Actor::Daemon("sweeper")).because(Reason::Expired);
+    if book.apply(id, Fact::TimeOver, NOTHING_FOLLOWS, how) == Ok(State::Expired) {
+        match book.get(id).map(|e| e.life()) {
+            Some(life) if life.open.is_some() && !life.probing => ask_next(core, book, id),
+            Some(life) if !life.probing => book.place(id, None, now),
+            _ => {}
+        }
+    }
+}
+
+/// Moves due work to the next provider of its route; says how many rows moved.
+pub(super) async fn reroute(
+    core: &Core,
+    book: &mut Book<'_>,
+    tx: &mut dyn Transaction,
+    provider: &ProviderName,
+    limit: u32,
+) -> Result<u32, StoreError> {
+    let now = book.now;
+    let mut moved = 0;
+    for work in tx.due(&Queue::Send(provider.clone()), now, limit).await? {
+        let id = work.id;
+        let leg = work.legs.get(usize::from(work.state.leg));
+        let next = leg.and_then(|leg| match core.routes.abilities(provider) {
+            Some(_) => core.routes.after(leg, provider),
+            None => core.routes.first(leg),
+        });
+        book.adopt(work);
+        let Some(next) = next.filter(|next| next != provider) else { continue };
+        if let Some(state) = book.change(id) {
+            state.provider = next.clone();
+            state.tries_here = 0;
+            state.asked = None;
+        }
+        book.place(id, Some(Queue::Send(next)), now);
+        let how = Telling::new(What::Rerouted, Actor::Daemon("worker")).because(Reason::BreakerOpen);
+        book.tell_entry(id, how, None);
+        moved += 1;
+    }
+    Ok(moved)
+}
+
+/// What another boot left under way: nobody knows how it ended.
+pub(super) fn strand(core: &Core, book: &mut Book<'_>, id: NotificationId) -> bool {
+    let Some(entry) = book.get(id) else { return false };
+    let Some(work) = entry.work.as_ref().filter(|w| w.state.owner.as_deref() != Some(&core.boot)) else { return false };
+    let life = work.state.life;
+    let (fact, what) = match (life.state, life.probing) {
+        (State::Dispatching, _) => (Fact::Lost, What::AttemptEnded),
+        (_, true) => (Fact::ProbeEnded, What::ProbeEnded),
+        _ => return false,
+    };
+    let outcome = crate::domain::outcome::Outcome::unknown(Reason::ProcessDied);
+    let how = Telling {
+        outcome: Some(outcome.class),
+        ..Telling::new(what, Actor::Daemon("sweeper")).of_attempt(life.attempt).because(outcome.reason)
+    };
+    if book.apply(id, fact, NOTHING_FOLLOWS, how).is_err() {
+        return false;
+    }
+    if life.probing {
+        if let Some(state) = book.change(id) {
+            state.owner = None;
+        }
+        ask_next(core, book, id);
+    } else {
+        super::settle::lost(core, book, id, Reason::ProcessDied);
+    }
+    true
+}
+
+/// After a restore from a copy, whatever was live may have been sent since: it becomes unknown, and waits for evidence
+/// under the number of the attempt that the lost copy may have made.
+pub(super) fn restore(core: &Core, book: &mut Book<'_>, id: NotificationId) -> bool {
+    let now: Timestamp = book.now;
+    let Some(life) = book.get(id).map(|e| e.life()) else { return false };
+    let attempt = if life.state.is_waiting() { life.attempt.saturating_add(1) } else { life.attempt };
+    let how = Telling::new(What::Restored, Actor::Daemon("recover")).of_attempt(attempt).because(Reason::Restored);
+    if book.apply(id, Fact::Restored, NOTHING_FOLLOWS, how).is_err() {
+        return false;
+    }
+    let Some(entry) = book.get(id) else { return false };
+    let after = entry.life();
+    let asked = entry.work.as_ref().and_then(|work| core.asked_for_attempt(work, &after, now));
+    if let Some(state) = book.change(id) {
+        if life.state != State::DispatchUnknown {
+            state.asked = asked;
+        }
+        state.life.probing = false;
+    }
+    super::settle::lost(core, book, id, Reason::Restored);
+    true
+}

@@ -1,0 +1,61 @@
+//! Noticing that the store was restored from an older copy, and releasing what was held because of it.
+
+use std::sync::atomic::Ordering;
+
+use crate::domain::ids::NotificationId;
+use crate::store::mark::Mark;
+use crate::store::{Store, StoreError};
+
+use super::committer::{Reply, Work};
+use super::{Ledger, LedgerError, MISMATCH, expect_reply};
+
+/// How many rows are released at once.
+const RELEASE_LIMIT: u32 = 500;
+
+/// The store has not come as far as it was seen to have, or is another one.
+pub(super) async fn is_behind(store: &dyn Store, mark: Option<&Mark>) -> Result<bool, StoreError> {
+    let Some(seen) = mark.and_then(Mark::read) else { return Ok(false) };
+    let now = store.reader().high_water().await?;
+    Ok(now.incarnation != seen.incarnation || now.pos < seen.pos)
+}
+
+impl Ledger {
+    /// Whether everything is held until [`Ledger::recover`].
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// Remembers how far the store has come.
+    ///
+    /// # Errors
+    /// When the store cannot be read or the mark not written.
+    pub async fn remember(&self) -> Result<(), LedgerError> {
+        if self.is_held() {
+            return Ok(());
+        }
+        let mut marker = self.marker.lock().await;
+        if let Some(mark) = marker.as_mut() {
+            let now = self.core.store.reader().high_water().await?;
+            mark.write(&now).and_then(|()| mark.sync()).map_err(|_| StoreError::Unavailable)?;
+        }
+        Ok(())
+    }
+
+    /// After a restore: everything that is live becomes unknown, because the lost part of the history may have sent it.
+    /// Says how many. Then the hold is lifted.
+    ///
+    /// # Errors
+    /// When the store fails; the hold stays, and this can be repeated.
+    pub async fn recover(&self) -> Result<u64, LedgerError> {
+        let (mut after, mut total): (Option<NotificationId>, u64) = (None, 0);
+        loop {
+            let ids = self.core.store.reader().live(after, RELEASE_LIMIT).await?;
+            let Some(last) = ids.last().copied() else { break };
+            total += expect_reply!(self.command(Work::Restore(ids), false).await, Counted)?;
+            after = Some(last);
+        }
+        self.held.store(false, Ordering::SeqCst);
+        self.remember().await?;
+        Ok(total)
+    }
+}
