@@ -2,5 +2,6 @@
 
 mod lifecycle;
 mod message;
+mod store;
 mod support;
 mod tidy;
