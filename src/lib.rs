@@ -9,6 +9,7 @@ pub mod document;
 pub mod dispatch;
 pub mod domain;
 pub mod keys;
+pub mod http;
 pub mod ledger;
 pub mod metrics;
 pub mod process;
