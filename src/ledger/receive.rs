@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::domain::audit::{Actor, DaemonPart, Source, What};
+use crate::domain::audit::{Actor, Source, What};
 use crate::domain::ids::{NotificationId, ProviderMessageId, ProviderName, Tenant, Ticket};
 use crate::domain::lifecycle::{Fact, Outlook, State};
 use crate::domain::outcome::Reason;
