@@ -5,6 +5,7 @@
 //! (PostgreSQL) or a thread hop (SQLite through sqlx). Rows are written in the order of their ids, so that two writers
 //! never wait for each other in a circle.
 
+pub mod mark;
 pub mod rows;
 pub mod sqlite;
 
