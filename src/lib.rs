@@ -2,6 +2,7 @@
 //!
 //! The rooms and what each may use are told in `docs/ARCHITECTURE.md` and held by a test.
 
+pub mod audit;
 pub mod clock;
 pub mod domain;
 pub mod ledger;

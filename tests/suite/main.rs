@@ -1,4 +1,5 @@
 //! Every integration test, in one binary so that it links once. A file a topic; `support` holds the oracles.
 
+mod audit;
 mod store;
 mod support;
