@@ -3,6 +3,7 @@
 mod ledger;
 mod lifecycle;
 mod message;
+mod audit;
 mod store;
 mod cli;
 mod sandbox;
