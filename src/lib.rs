@@ -2,15 +2,15 @@
 //!
 //! The rooms and what each may use are told in `docs/ARCHITECTURE.md` and held by a test.
 
-pub mod cli;
 pub mod audit;
+pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod document;
 pub mod dispatch;
+pub mod document;
 pub mod domain;
-pub mod keys;
 pub mod http;
+pub mod keys;
 pub mod ledger;
 pub mod metrics;
 pub mod process;

@@ -67,7 +67,7 @@ pub(super) fn run(command: ConfigCommand) -> Result<(), Failure> {
     let env = args.credentials.into_iter().fold(env, Environment::with_credentials);
     let settings = Settings::load_with(&args.file, &env);
     let advice = settings.as_ref().map(|s| s.advice.clone()).unwrap_or_default();
-    let mistakes = settings.and_then(|s| check_keys(&s)).err().unwrap_or_default();
+    let mistakes = settings.and_then(|s| super::compose::check(&s)).err().unwrap_or_default();
     if args.json {
         let list = |all: &[Mistake]| all.iter().map(to_json).collect::<Vec<_>>();
         show::answer(&json!({ "mistakes": list(&mistakes), "advice": list(&advice) }), true)?;

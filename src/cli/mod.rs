@@ -14,15 +14,20 @@
 mod audit;
 mod cancel;
 mod client;
+mod compose;
 mod config;
+mod dev;
 mod exit;
 mod keys;
 mod providers;
 mod send;
+mod serve;
 mod show;
 mod status;
+mod store;
 mod unknown;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -54,9 +59,15 @@ pub struct ConfigFile {
 /// `sendonce dev`.
 #[derive(Debug, Args)]
 pub struct DevArgs {
-    /// Keep the store, keys and outbox here instead of in a temporary directory
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    /// Keep the store, the keys and the outbox here
+    #[arg(long, value_name = "DIR", default_value = "sendonce-dev")]
+    pub dir: PathBuf,
+    /// Address of the API
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8025")]
+    pub listen: SocketAddr,
+    /// Address of health and metrics
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8026")]
+    pub admin_listen: SocketAddr,
 }
 
 /// `sendonce recover`.
@@ -123,9 +134,11 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Serve(_) | Command::Dev(_) | Command::Migrate(_) | Command::Recover(_) | Command::Openapi => {
-            Err(Failure::failed("this command is not part of this build"))
-        }
+        Command::Serve(args) => serve::run(&args),
+        Command::Dev(args) => dev::run(args),
+        Command::Migrate(args) => store::migrate(&args),
+        Command::Recover(args) => store::recover(&args),
+        Command::Openapi => openapi(),
         Command::Send(args) => client::block_on(send::run(*args)),
         Command::Status(args) => client::block_on(status::run(args)),
         Command::Cancel(args) => client::block_on(cancel::run(args)),
@@ -140,6 +153,12 @@ fn run(command: Command) -> Result<(), Failure> {
             show::bytes(&script)
         }
     }
+}
+
+fn openapi() -> Result<(), Failure> {
+    let text =
+        crate::http::document().to_pretty_json().map_err(|_| Failure::failed("the document cannot be written"))?;
+    show::line(&text)
 }
 
 #[cfg(test)]

@@ -1,10 +1,25 @@
-//! `sendonce providers`: shows and checks manifests.
+//! `sendonce providers`: shows and checks manifests, and builds the configured providers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Subcommand;
+use serde_json::json;
+use tokio::sync::mpsc;
 
-use super::Failure;
+use super::{Failure, show};
+use crate::config::{self, Kind, ManifestSource, ProviderSettings, SmtpTls};
+use crate::document::{Mistake, Place};
+use crate::domain::address::MailAddress;
+use crate::domain::receipt::Receipt;
+use crate::provider::Provider;
+use crate::provider::http_client::HttpTimeouts;
+use crate::provider::http_provider::HttpProvider;
+use crate::provider::manifest::{self, Manifest};
+use crate::provider::sandbox::{Sandbox, SandboxPace};
+use crate::provider::smtp::{SmtpProvider, SmtpSettings, StageTimeouts, TlsMode};
+use crate::vault::IndexKey;
 
 /// `sendonce providers …`.
 #[derive(Debug, Subcommand)]
@@ -15,7 +30,7 @@ pub(super) enum ProvidersCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Show a built-in manifest: its settings, and what can be known after a lost answer
+    /// Show a built-in manifest
     Show {
         /// Name of the manifest
         name: String,
@@ -30,8 +45,133 @@ pub(super) enum ProvidersCommand {
 
 pub(super) fn run(command: ProvidersCommand) -> Result<(), Failure> {
     match command {
-        ProvidersCommand::List { .. } | ProvidersCommand::Show { .. } | ProvidersCommand::Check { .. } => {
-            Err(Failure::failed("this command is not part of this build"))
+        ProvidersCommand::List { json } => list(json),
+        ProvidersCommand::Show { name } => {
+            let found = manifest::SHIPPED.iter().find(|(shipped, _)| *shipped == name);
+            let (_, text) = found.ok_or_else(|| Failure::failed("there is no built-in manifest of this name"))?;
+            show::bytes(text.as_bytes())
+        }
+        ProvidersCommand::Check { files } => {
+            let mistakes: Vec<Mistake> =
+                files.iter().flat_map(|f| read_manifest(f).err().unwrap_or_default()).collect();
+            if mistakes.is_empty() { show::line("no mistakes") } else { Err(Failure::mistakes(&mistakes)) }
         }
     }
+}
+
+fn list(as_json: bool) -> Result<(), Failure> {
+    for (name, _) in manifest::SHIPPED {
+        let manifest = manifest::shipped(name).and_then(Result::ok);
+        let manifest =
+            manifest.ok_or_else(|| Failure::failed(format!("{name}: the built-in manifest has mistakes")))?;
+        let settings: Vec<&str> = manifest.settings().keys().map(String::as_str).collect();
+        let channel = manifest.channel().code();
+        if as_json {
+            let line = json!({ "name": name, "channel": channel, "settings": settings, "page": manifest.page() });
+            show::line(&line.to_string())?;
+        } else {
+            show::line(&format!("{name:<10} {channel:<6} {}", settings.join(" ")))?;
+        }
+    }
+    Ok(())
+}
+
+fn read_manifest(path: &Path) -> Result<Manifest, Vec<Mistake>> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        vec![Mistake { place: Place::of_file(&file), message: format!("cannot be read: {}", e.kind()) }]
+    })?;
+    Manifest::parse(&file, &text)
+}
+
+/// Builds one configured provider.
+///
+/// # Errors
+/// Every mistake in what it names, with its place.
+pub(super) fn build(
+    settings: &ProviderSettings,
+    index: &Arc<IndexKey>,
+    public_url: Option<&str>,
+    receipts: &mpsc::Sender<Receipt>,
+) -> Result<Arc<dyn Provider>, Vec<Mistake>> {
+    let wrong = |message: String| vec![Mistake { place: settings.place.clone(), message }];
+    let name = settings.name.clone();
+    match &settings.kind {
+        Kind::Http(http) => http_provider(settings, http, index, public_url),
+        Kind::Smtp(smtp) => {
+            let smtp = smtp_settings(smtp).map_err(wrong)?;
+            let built = SmtpProvider::build(name, smtp, index).map_err(|e| wrong(e.to_string()))?;
+            Ok(Arc::new(built))
+        }
+        Kind::Sandbox(s) => {
+            let pace = SandboxPace::default();
+            let built = Sandbox::build(name, s.channel, &s.outbox, pace, index, receipts.clone());
+            Ok(Arc::new(built.map_err(|e| wrong(e.to_string()))?))
+        }
+    }
+}
+
+fn http_provider(
+    settings: &ProviderSettings,
+    http: &config::Http,
+    index: &Arc<IndexKey>,
+    public_url: Option<&str>,
+) -> Result<Arc<dyn Provider>, Vec<Mistake>> {
+    let wrong = |message: String| vec![Mistake { place: settings.place.clone(), message }];
+    let manifest = match &http.manifest {
+        ManifestSource::File(path) => read_manifest(path)?,
+        ManifestSource::BuiltIn(name) => {
+            manifest::shipped(name).ok_or_else(|| wrong(format!("there is no built-in manifest `{name}`")))??
+        }
+    };
+    let literal = http.settings.iter().filter(|(name, setting)| {
+        setting.literal && manifest.settings().get(*name).is_some_and(|declared| declared.secret)
+    });
+    let literal: Vec<Mistake> = literal
+        .map(|(_, setting)| Mistake {
+            place: setting.place.clone(),
+            message: "is a secret: give it as `…_file`, `…_env` or `…_credential`".to_owned(),
+        })
+        .collect();
+    if !literal.is_empty() {
+        return Err(literal);
+    }
+    let values = http.settings.iter().map(|(name, setting)| (name.clone(), setting.value.clone())).collect();
+    let timeouts = HttpTimeouts { connect: http.connect_timeout, total: http.timeout };
+    let public_url = public_url.map(str::to_owned);
+    let built =
+        HttpProvider::build(settings.name.clone(), Arc::new(manifest), values, timeouts, index.clone(), public_url);
+    let built = built.map_err(|mistakes| mistakes.iter().flat_map(|m| wrong(m.to_string())).collect::<Vec<_>>())?;
+    let overrides = http.overrides;
+    Ok(Arc::new(built.with_lookup(overrides.lookup_settle_after, overrides.lookup_trust_miss)))
+}
+
+fn smtp_settings(smtp: &config::Smtp) -> Result<SmtpSettings, String> {
+    let (from_name, address) = match smtp.from.trim().strip_suffix('>').and_then(|from| from.split_once('<')) {
+        Some((name, address)) => (Some(name.trim().trim_matches('"').to_owned()).filter(|n| !n.is_empty()), address),
+        None => (None, smtp.from.trim()),
+    };
+    let from = MailAddress::parse(address).map_err(|e| format!("`from` {e}"))?;
+    let base = SmtpSettings::new(smtp.host.clone(), from);
+    let credentials = smtp.username.clone().zip(smtp.password.clone());
+    Ok(SmtpSettings {
+        port: smtp.port,
+        tls: match smtp.tls {
+            SmtpTls::StartTls => TlsMode::StartTls,
+            SmtpTls::Implicit => TlsMode::Implicit,
+            SmtpTls::None => TlsMode::None,
+        },
+        extra_roots: smtp.ca_file.clone(),
+        credentials,
+        from_name,
+        hello_name: smtp.hello_name.clone().unwrap_or_else(|| base.hello_name.clone()),
+        timeouts: StageTimeouts {
+            connect: smtp.connect_timeout,
+            tls: smtp.connect_timeout.max(Duration::from_secs(5)),
+            body: smtp.data_timeout,
+            dot: smtp.final_timeout,
+            ..StageTimeouts::uniform(smtp.command_timeout)
+        },
+        ..base
+    })
 }

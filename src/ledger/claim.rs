@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::domain::audit::{Actor, DaemonPart, What};
-use crate::domain::ids::{KeyedHash, NotificationId, ProviderName};
+use crate::domain::ids::{KeyedHash, NotificationId, ProviderName, Ticket};
 use crate::domain::lifecycle::{Fact, Outlook, State};
 use crate::domain::outcome::Reason;
 use crate::domain::time::Timestamp;
@@ -234,12 +234,16 @@ pub(super) fn strand(core: &Core, book: &mut Book<'_>, id: NotificationId) -> bo
 
 /// After a restore from a copy, whatever was live may have been sent since: it becomes unknown, and waits for evidence
 /// under the number of the attempt that the lost copy may have made.
-pub(super) fn restore(core: &Core, book: &mut Book<'_>, id: NotificationId) -> bool {
+pub(super) fn restore(core: &Core, book: &mut Book<'_>, id: NotificationId, ticket: &Ticket) -> bool {
     let now: Timestamp = book.now;
     let Some(life) = book.get(id).map(|e| e.life()) else { return false };
     let attempt = if life.state.is_waiting() { life.attempt.saturating_add(1) } else { life.attempt };
-    let how =
-        Telling::new(What::Restored, Actor::Daemon(DaemonPart::Recovery)).of_attempt(attempt).because(Reason::Restored);
+    let how = Telling {
+        ticket: Some(ticket.clone()),
+        ..Telling::new(What::Restored, Actor::Daemon(DaemonPart::Recovery))
+            .of_attempt(attempt)
+            .because(Reason::Restored)
+    };
     if book.apply(id, Fact::Restored, NOTHING_FOLLOWS, how).is_err() {
         return false;
     }

@@ -42,7 +42,7 @@ pub(super) enum Work {
     Resolve(Option<Tenant>, NotificationId, Verdict, Ticket, Actor),
     Expire(Vec<NotificationId>),
     Strand(Vec<NotificationId>),
-    Restore(Vec<NotificationId>),
+    Restore(Vec<NotificationId>, Ticket),
     Tell(Box<Record>),
     /// Deletes what retention allows: notifications admitted before, and small tables' leftovers.
     Forget {
@@ -224,7 +224,9 @@ async fn facts(
                 Reply::Done
             }
             Work::Strand(ids) => Reply::Counted(ids.iter().filter(|id| strand(core, book, **id)).count() as u64),
-            Work::Restore(ids) => Reply::Counted(ids.iter().filter(|id| restore(core, book, **id)).count() as u64),
+            Work::Restore(ids, ticket) => {
+                Reply::Counted(ids.iter().filter(|id| restore(core, book, **id, ticket)).count() as u64)
+            }
             Work::Tell(record) => {
                 book.tell(Record { at: book.now, ..(**record).clone() });
                 Reply::Done
@@ -242,7 +244,7 @@ async fn facts(
 fn ids_of(work: &Work) -> Vec<NotificationId> {
     match work {
         Work::Settle(id, ..) | Work::Answer(id, ..) | Work::Cancel(_, id, _) | Work::Resolve(_, id, ..) => vec![*id],
-        Work::Expire(ids) | Work::Strand(ids) | Work::Restore(ids) => ids.clone(),
+        Work::Expire(ids) | Work::Strand(ids) | Work::Restore(ids, _) => ids.clone(),
         _ => vec![],
     }
 }

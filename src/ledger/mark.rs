@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::domain::ids::NotificationId;
+use crate::domain::ids::{NotificationId, Ticket};
 use crate::store::mark::Mark;
 use crate::store::{Store, StoreError};
 
@@ -47,12 +47,12 @@ impl Ledger {
     ///
     /// # Errors
     /// When the store fails; the hold stays, and this can be repeated.
-    pub async fn recover(&self) -> Result<u64, LedgerError> {
+    pub async fn recover(&self, ticket: &Ticket) -> Result<u64, LedgerError> {
         let (mut after, mut total): (Option<NotificationId>, u64) = (None, 0);
         loop {
             let ids = self.core.store.reader().live(after, RELEASE_LIMIT).await?;
             let Some(last) = ids.last().copied() else { break };
-            total += expect_reply!(self.command(Work::Restore(ids), false).await, Counted)?;
+            total += expect_reply!(self.command(Work::Restore(ids, ticket.clone()), false).await, Counted)?;
             after = Some(last);
         }
         self.held.store(false, Ordering::SeqCst);

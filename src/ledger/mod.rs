@@ -124,7 +124,7 @@ impl Ledger {
     /// Hands work over and waits for its commit. `admission` work is turned away when the queue is full; the daemon's
     /// own work waits for a place, because it must not be lost.
     async fn command(&self, work: Work, admission: bool) -> Result<Reply, LedgerError> {
-        if self.is_held() && !matches!(work, Work::Restore(_)) {
+        if self.is_held() && !matches!(work, Work::Restore(..)) {
             return Err(LedgerError::Held);
         }
         let sender = self.sender()?;

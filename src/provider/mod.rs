@@ -5,10 +5,10 @@ mod http_client;
 pub mod http_provider;
 pub mod manifest;
 pub mod mime;
-pub mod sandbox;
-pub mod smtp;
 mod receipt;
+pub mod sandbox;
 pub mod signature;
+pub mod smtp;
 pub mod template;
 
 use std::time::Duration;

@@ -405,7 +405,7 @@ async fn a_store_restored_from_an_older_copy_is_held_until_its_work_is_released_
     assert!(bench.ledger.is_held());
     assert!(bench.ledger.claim(&provider("sms-a"), 10).await.is_err(), "nothing is sent while it is held");
     assert!(bench.ledger.admit(bench.event("e2")).await.is_err());
-    assert_eq!(bench.ledger.recover().await, Ok(1));
+    assert_eq!(bench.ledger.recover(&ticket()).await, Ok(1));
     assert_eq!(bench.state(id).await, State::DispatchUnknown);
     assert!(bench.claim("sms-a").await.is_empty(), "what the lost history may have sent is not sent again");
     bench.admit("e2").await;

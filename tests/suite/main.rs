@@ -1,12 +1,12 @@
 //! Every integration test, in one binary so that it links once. A file a topic; `support` holds the oracles.
 
+mod audit;
+mod cli;
 mod ledger;
 mod lifecycle;
 mod message;
-mod audit;
-mod store;
-mod cli;
 mod sandbox;
 mod smtp;
+mod store;
 mod support;
 mod tidy;

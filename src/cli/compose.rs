@@ -1,0 +1,260 @@
+//! Puts the program together: from settings to providers, ledger, dispatcher and listeners. The only place that knows
+//! every room.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::ExposeSecret as _;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use super::{Failure, check_keys, providers};
+use crate::clock::{SharedClock, SystemClock};
+use crate::config::{self, Settings};
+use crate::dispatch::{self, Dispatcher, Route, Router};
+use crate::document::{Mistake, Place};
+use crate::domain::content::Channel;
+use crate::domain::ids::ProviderName;
+use crate::domain::receipt::Receipt;
+use crate::http::{self, Api, Authenticate, Principal, Rate, TenantRules};
+use crate::keys::{self, KeyRing};
+use crate::ledger::{Ledger, Parts, Policy, Transit};
+use crate::metrics::Metrics;
+use crate::provider::Provider;
+use crate::render::templates::Templates;
+use crate::store::StoreError;
+use crate::store::mark::Mark;
+use crate::store::sqlite::{SqliteOptions, SqliteStore};
+use crate::vault::{IndexKey, Vault, random};
+
+/// How many receipts of the sandbox may wait for the ledger.
+const RECEIPTS_WAITING: usize = 1024;
+
+/// How many requests may wait for a change at once.
+const LONG_POLLS: usize = 1024;
+
+/// The daemon, put together and not yet started.
+pub(super) struct Assembly {
+    pub ledger: Ledger,
+    pub router: Arc<Router>,
+    pub metrics: Metrics,
+    pub clock: SharedClock,
+    pub keys: Arc<KeyRing>,
+    pub index: Arc<IndexKey>,
+    pub templates: Arc<Templates>,
+    pub receipts: mpsc::Receiver<Receipt>,
+}
+
+fn draw() -> f64 {
+    rand::random()
+}
+
+/// What a composition needs besides the store: the keys are checked, the providers built.
+struct Checked {
+    vault: Arc<Vault>,
+    index: Arc<IndexKey>,
+    router: Arc<Router>,
+    receipts: mpsc::Receiver<Receipt>,
+}
+
+/// Checks everything that the settings name, and tells every mistake at once.
+pub(super) fn check(settings: &Settings) -> Result<(), Vec<Mistake>> {
+    let clock: SharedClock = Arc::new(SystemClock);
+    let mut mistakes = check_keys(settings).err().unwrap_or_default();
+    mistakes.extend(templates(settings).err().unwrap_or_default());
+    // Without an index key the providers cannot be built for the daemon, but their mistakes can still be told.
+    let index = IndexKey::parse(settings.vault.index_key.expose_secret())
+        .or_else(|_| IndexKey::parse(&crate::vault::new_key_line("check")));
+    if let Ok(index) = index {
+        let receipts = mpsc::channel(1).0;
+        mistakes.extend(assemble_router(settings, &clock, &Arc::new(index), &receipts).err().unwrap_or_default());
+    }
+    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+}
+
+fn templates(settings: &Settings) -> Result<Templates, Vec<Mistake>> {
+    let read = match &settings.templates.dir {
+        Some(dir) => Templates::load(dir),
+        None => Templates::shipped(),
+    };
+    let mistake = |m: &crate::render::templates::TemplateMistake| Mistake {
+        place: Place::of_file(&m.file),
+        message: m.mistake.to_string(),
+    };
+    read.map_err(|mistakes| mistakes.iter().map(mistake).collect())
+}
+
+/// Builds the providers and the routes to them.
+fn assemble_router(
+    settings: &Settings,
+    clock: &SharedClock,
+    index: &Arc<IndexKey>,
+    receipts: &mpsc::Sender<Receipt>,
+) -> Result<Arc<Router>, Vec<Mistake>> {
+    let (mut lanes, mut mistakes) = (vec![], vec![]);
+    for provider in &settings.providers {
+        match providers::build(provider, index, settings.server.public_url.as_deref(), receipts) {
+            Ok(built) => lanes.push((built, lane_settings(&provider.lane))),
+            Err(more) => mistakes.extend(more),
+        }
+    }
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let routes = &settings.routes;
+    let countries = routes.countries.iter().map(|(country, route)| (country.code(), route.clone())).collect();
+    let routes = BTreeMap::from([
+        (Channel::Sms, Route { default: routes.sms.clone(), countries }),
+        (Channel::Email, Route { default: routes.email.clone(), countries: BTreeMap::new() }),
+    ]);
+    Router::new(clock.clone(), lanes, routes).map(Arc::new).map_err(|error| {
+        let place = Place { key: "routes".to_owned(), ..settings.place.clone() };
+        vec![Mistake { place, message: error.to_string() }]
+    })
+}
+
+fn lane_settings(lane: &config::Lane) -> dispatch::LaneSettings {
+    let default = dispatch::breaker::BreakerSettings::default();
+    let open_for = crate::domain::retry::RetryPolicy {
+        first: lane.breaker.open_for,
+        cap: default.open_for.cap.max(lane.breaker.open_for),
+        ..default.open_for
+    };
+    dispatch::LaneSettings {
+        concurrency: lane.concurrency.into(),
+        rate: lane.rate,
+        burst: lane.burst,
+        breaker: dispatch::breaker::BreakerSettings { failures: lane.breaker.failures, open_for, ..default },
+    }
+}
+
+fn checked(settings: &Settings, clock: &SharedClock) -> Result<Checked, Failure> {
+    let key_mistake = |key: &str, e: crate::vault::KeyFileError| {
+        let place = Place { key: key.to_owned(), ..settings.place.clone() };
+        Failure::mistakes(&[Mistake { place, message: e.to_string() }])
+    };
+    let vault = Vault::parse(settings.vault.sealing_keys.expose_secret());
+    let vault = Arc::new(vault.map_err(|e| key_mistake("vault.sealing_keys", e))?);
+    let index = IndexKey::parse(settings.vault.index_key.expose_secret());
+    let index = Arc::new(index.map_err(|e| key_mistake("vault.index_key", e))?);
+    let (sender, receipts) = mpsc::channel(RECEIPTS_WAITING);
+    let router = assemble_router(settings, clock, &index, &sender).map_err(|m| Failure::mistakes(&m))?;
+    Ok(Checked { vault, index, router, receipts })
+}
+
+fn policy(settings: &Settings) -> Policy {
+    let (d, r, a) = (&settings.dispatch, &settings.retention, &settings.admission);
+    Policy {
+        max_attempts: d.max_attempts,
+        retry: d.retry,
+        ask: d.ask,
+        transit: Transit { sms: d.transit_sms, email: d.transit_email },
+        failover_after: d.failover_after,
+        key_retention: r.keys,
+        receipt_retention: r.receipts,
+        receipts_kept: r.receipts_kept,
+        queue: a.queue,
+        batch: a.batch,
+    }
+}
+
+/// What to tell when the store does not open.
+pub(super) fn store_failure(settings: &Settings, error: StoreError) -> Failure {
+    Failure::failed(format!("{}: {error}", settings.store.path.display()))
+}
+
+/// Opens the store, and brings its schema up to date.
+pub(super) async fn open_store(settings: &Settings, clock: &SharedClock) -> Result<SqliteStore, Failure> {
+    let options = SqliteOptions { busy_timeout: settings.store.busy_timeout, ..SqliteOptions::default() };
+    let opened = SqliteStore::open(&settings.store.path, clock.clone(), options).await;
+    opened.map_err(|e| store_failure(settings, e))
+}
+
+/// Puts everything together and opens the store.
+pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
+    let clock: SharedClock = Arc::new(SystemClock);
+    let Checked { vault, index, router, receipts } = checked(settings, &clock)?;
+    let templates = Arc::new(templates(settings).map_err(|m| Failure::mistakes(&m))?);
+    let keys = KeyRing::load(&settings.keys.file).map_err(|e| Failure::failed(e.to_string()))?;
+    let metrics = Metrics::default();
+    let store = open_store(settings, &clock).await?;
+    let mut mark = settings.store.path.clone().into_os_string();
+    mark.push(".mark");
+    let mark = Mark::open(mark.as_ref()).map_err(|e| store_failure(settings, e))?;
+    let parts = Parts {
+        store: Arc::new(store),
+        routes: router.clone(),
+        vault,
+        index: index.clone(),
+        clock: clock.clone(),
+        policy: policy(settings),
+        boot: data_encoding::HEXLOWER.encode(random::<8>().as_slice()),
+        metrics: metrics.clone(),
+        draw,
+        mark: Some(mark),
+    };
+    let ledger = Ledger::start(parts).await.map_err(|e| Failure::failed(e.to_string()))?;
+    Ok(Assembly { ledger, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
+}
+
+impl Assembly {
+    /// Starts to claim and send.
+    pub fn dispatcher(&self, settings: &Settings) -> Dispatcher {
+        let (start_by, sweep_every) = (settings.dispatch.start_by, settings.dispatch.sweep_every);
+        Dispatcher::start(dispatch::Parts {
+            desk: Arc::new(self.ledger.clone()),
+            router: self.router.clone(),
+            clock: self.clock.clone(),
+            metrics: self.metrics.clone(),
+            settings: dispatch::Settings { start_by, sweep_every, ..dispatch::Settings::default() },
+            draw,
+        })
+    }
+
+    /// The state of the HTTP handlers.
+    pub fn api(&self, settings: &Settings, stopping: watch::Receiver<bool>) -> Arc<Api> {
+        let rate = |limit: &config::Limit| Rate { burst: limit.burst, per: limit.per };
+        let rules = |tenant: &config::TenantSettings| TenantRules {
+            countries: tenant.countries.iter().map(|c| c.code()).collect(),
+            recipient_limit: tenant.recipient_limit.as_ref().map(rate),
+            tenant_limit: tenant.tenant_limit.as_ref().map(rate),
+        };
+        let tenants = settings.tenants.iter().map(|t| (t.name.clone(), rules(t))).collect();
+        let names = settings.providers.iter().map(|p| &p.name);
+        let providers: HashMap<ProviderName, Arc<dyn Provider>> =
+            names.filter_map(|name| Some((name.clone(), self.router.provider(name)?))).collect();
+        Arc::new(Api {
+            ledger: self.ledger.clone(),
+            index: self.index.clone(),
+            templates: self.templates.clone(),
+            tenants,
+            authenticate: Arc::new(Doorkeeper(self.keys.clone())),
+            providers,
+            metrics: self.metrics.clone(),
+            clock: self.clock.clone(),
+            limits: http::Limits {
+                body: settings.server.body_limit,
+                body_time: settings.server.request_timeout.min(Duration::from_secs(10)),
+                answer_time: settings.server.request_timeout,
+                max_sms_parts: settings.admission.max_sms_parts,
+            },
+            waiters: Arc::new(Semaphore::new(LONG_POLLS)),
+            stopping,
+        })
+    }
+}
+
+/// The keys of the file, as the HTTP room asks for them.
+struct Doorkeeper(Arc<KeyRing>);
+
+impl Authenticate for Doorkeeper {
+    fn principal(&self, bearer: &str) -> Option<Principal> {
+        let keys::Principal { id, tenant, roles } = self.0.lookup(bearer)?;
+        let role = |role: &keys::Role| match role {
+            keys::Role::Sender => http::Role::Sender,
+            keys::Role::Auditor => http::Role::Auditor,
+            keys::Role::Operator => http::Role::Operator,
+        };
+        Some(Principal { id, tenant, roles: roles.iter().map(role).collect() })
+    }
+}

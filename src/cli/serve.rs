@@ -1,0 +1,171 @@
+//! `sendonce serve`: runs the daemon until it is told to stop, and stops without losing track of anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use super::compose::assemble;
+use super::{ConfigFile, Failure};
+use crate::config::Settings;
+use crate::dispatch::Dispatcher;
+use crate::domain::receipt::Receipt;
+use crate::http::server::{Bounds, serve};
+use crate::http::{self, admin};
+use crate::keys::KeyRing;
+use crate::ledger::Ledger;
+use crate::process::{self, Door, Sockets, Stop};
+use crate::telemetry;
+
+/// The file of API keys is looked at this often.
+const KEYS_EVERY: Duration = Duration::from_secs(2);
+
+/// Requests that have been read may take so long to be answered after the stop.
+const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
+
+pub(super) fn run(args: &ConfigFile) -> Result<(), Failure> {
+    let settings = Settings::load(&args.path).map_err(|m| Failure::mistakes(&m))?;
+    super::compose::check(&settings).map_err(|m| Failure::mistakes(&m))?;
+    daemon(&settings, |_| {})
+}
+
+/// Runs a daemon; `ready` is called with the API's listener once requests are taken.
+pub(super) fn daemon(settings: &Settings, ready: impl FnOnce(&TcpListener)) -> Result<(), Failure> {
+    telemetry::init(&settings.log).map_err(|e| Failure::failed(e.to_string()))?;
+    for advice in &settings.advice {
+        tracing::warn!(%advice, "the configuration");
+    }
+    let sockets = Sockets::inherited().map_err(|e| Failure::failed(format!("the inherited sockets: {}", e.kind())))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::failed(format!("the runtime: {}", e.kind())))?;
+    runtime.block_on(live(settings, sockets, ready))
+}
+
+async fn live(settings: &Settings, mut sockets: Sockets, ready: impl FnOnce(&TcpListener)) -> Result<(), Failure> {
+    let signals = process::watch_signals().map_err(|e| Failure::failed(format!("signals: {}", e.kind())))?;
+    let api_listener = listen(&mut sockets, Door::Api, settings).await?;
+    let admin_listener = listen(&mut sockets, Door::Admin, settings).await?;
+    let mut assembly = assemble(settings).await?;
+    let ledger = assembly.ledger.clone();
+    // Before anything is claimed: what an earlier boot left under way is nobody's, and unknown.
+    if ledger.is_held() {
+        tracing::error!(alert = true, "the store is older than it was seen to be; run `sendonce recover`");
+    } else {
+        let unknown = ledger.take_over().await.map_err(|e| Failure::failed(e.to_string()))?;
+        tracing::info!(unknown, "taken over from the earlier boot");
+    }
+    let dispatcher = Arc::new(assembly.dispatcher(settings));
+    let (stop, stopping) = watch::channel(false);
+    let bounds = Bounds {
+        connections: settings.server.max_connections,
+        head_time: settings.server.header_timeout,
+        drain: REQUESTS_DRAIN,
+        ..Bounds::default()
+    };
+    let readiness = readiness(&ledger, &dispatcher, &stopping);
+    let admin = admin::Admin { readiness, metrics: assembly.metrics.clone() };
+    // The admin listener outlives the drain, so that its end can be watched.
+    let (admin_stop, admin_stopping) = watch::channel(false);
+    let admin_bounds = Bounds { connections: 64, drain: Duration::from_secs(1), ..bounds };
+    let admin = tokio::spawn(serve(admin_listener, admin::router(admin), admin_bounds, admin_stopping));
+    ready(&api_listener);
+    let api = assembly.api(settings, stopping.clone());
+    let api = tokio::spawn(serve(api_listener, http::router(api), bounds, stopping));
+    tokio::spawn(watch_keys(assembly.keys.clone()));
+    let receipts = std::mem::replace(&mut assembly.receipts, mpsc::channel(1).1);
+    tokio::spawn(take_receipts(ledger.clone(), receipts));
+    let watched = ledger.clone();
+    let _watchdog = process::feed_watchdog(move || watched.writable());
+    process::notify_ready();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "ready");
+
+    process::stopping(signals.clone()).await;
+    process::notify_stopping(settings.dispatch.drain_timeout);
+    tracing::info!("stopping");
+    stop.send_replace(true);
+    let drained = drain(settings, signals, &ledger, &dispatcher, api).await;
+    admin_stop.send_replace(true);
+    let _ended = admin.await;
+    match drained {
+        true => Ok(()),
+        false => Err(Failure::failed("stopped before everything under way had ended; it is stored as unknown")),
+    }
+}
+
+async fn listen(sockets: &mut Sockets, door: Door, settings: &Settings) -> Result<TcpListener, Failure> {
+    let listen = match door {
+        Door::Api => settings.server.listen,
+        Door::Admin => settings.server.admin_listen,
+    };
+    let listener = sockets.listen(door, listen).await;
+    listener.map_err(|e| Failure::failed(format!("cannot listen on {listen:?}: {}", e.kind())))
+}
+
+/// Claims nothing more, lets attempts and requests end, stores the rest as unknown. Says whether nothing was left.
+async fn drain(
+    settings: &Settings,
+    signals: watch::Receiver<Stop>,
+    ledger: &Ledger,
+    dispatcher: &Dispatcher,
+    api: tokio::task::JoinHandle<bool>,
+) -> bool {
+    let mut now = signals;
+    let hurried = async {
+        // When nobody can signal any more there is nobody in a hurry.
+        if now.wait_for(|stop| *stop == Stop::Now).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let orderly = async {
+        let (drained, requests) = tokio::join!(dispatcher.drain(settings.dispatch.drain_timeout), api);
+        tracing::info!(complete = drained.complete, given_up = drained.given_up, "drained");
+        drained.complete && requests.unwrap_or(false)
+    };
+    let complete = tokio::select! {
+        complete = orderly => complete,
+        () = hurried => {
+            let drained = dispatcher.drain(Duration::ZERO).await;
+            tracing::warn!(given_up = drained.given_up, "stopped at once");
+            false
+        }
+    };
+    ledger.close().await;
+    complete
+}
+
+/// Why no traffic should come here now.
+fn readiness(ledger: &Ledger, dispatcher: &Arc<Dispatcher>, stopping: &watch::Receiver<bool>) -> admin::Readiness {
+    let (ledger, dispatcher, stopping) = (ledger.clone(), dispatcher.clone(), stopping.clone());
+    Arc::new(move || {
+        let view = dispatcher.view();
+        let reasons = [
+            (*stopping.borrow() || view.draining, "stopping"),
+            (ledger.is_held(), "the store was restored from an older copy; run `sendonce recover`"),
+            (!ledger.writable(), "the store cannot be written"),
+            (!view.clock_steady, "the wall clock cannot be believed"),
+            (view.unstored > 0, "results wait to be stored"),
+        ];
+        reasons.into_iter().filter(|(is_so, _)| *is_so).map(|(_, reason)| reason.to_owned()).collect()
+    })
+}
+
+async fn watch_keys(keys: Arc<KeyRing>) {
+    loop {
+        tokio::time::sleep(KEYS_EVERY).await;
+        match keys.reload_if_changed() {
+            Ok(true) => tracing::info!(keys = keys.len(), "the API keys were read again"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "the API keys stay as they were"),
+        }
+    }
+}
+
+/// Hands the sandbox's receipts to the ledger, as if they had come over HTTP.
+async fn take_receipts(ledger: Ledger, mut receipts: mpsc::Receiver<Receipt>) {
+    while let Some(receipt) = receipts.recv().await {
+        if let Err(error) = ledger.receive(vec![receipt]).await {
+            tracing::warn!(%error, "a receipt of the sandbox was not stored");
+        }
+    }
+}
