@@ -1,5 +1,6 @@
 //! Every integration test, in one binary so that it links once. A file a topic; `support` holds the oracles.
 
+mod dispatch;
 mod lifecycle;
 mod support;
 mod tidy;
