@@ -72,6 +72,9 @@ CREATE TABLE work (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX work_due ON work (queue, due_at) WHERE queue IS NOT NULL;
 CREATE INDEX work_user ON work (user_h);
+-- The sweeper looks often; without these it would read every waiting row, sealed values and all.
+CREATE INDEX work_expiry ON work (expires_at) WHERE state IN ('accepted', 'retry_wait', 'dispatch_unknown');
+CREATE INDEX work_owner ON work (owner) WHERE owner IS NOT NULL;
 
 -- Append-only: the audit and the history of attempts in one.
 CREATE TABLE log (

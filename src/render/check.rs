@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use minijinja::{AutoEscape, Environment, Error, HtmlEscape, UndefinedBehavior, Value};
+use minijinja::{AutoEscape, Environment, Error, Output, State, UndefinedBehavior, Value, escape_formatter};
 
 use super::kind::{Class, EXPIRES_MINUTES, KindRules, locale_tag};
 use super::source::{KindSource, PARTS, Sources};
@@ -95,9 +95,34 @@ fn environment() -> Environment<'static> {
     let mut env = Environment::empty();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
     env.set_auto_escape_callback(|name| if name.ends_with(".html") { AutoEscape::Html } else { AutoEscape::None });
+    env.set_formatter(format);
     env.set_fuel(Some(FUEL));
     env.set_debug(false);
     env
+}
+
+fn format(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
+    match value.as_str() {
+        Some(text) if *state.auto_escape() == AutoEscape::Html && !value.is_safe() => Ok(out.write_str(&html(text))?),
+        _ => escape_formatter(out, state, value),
+    }
+}
+
+/// Escapes what means something in HTML text and in quoted attributes, and nothing else: a slash stays a slash, because
+/// mail gateways that look for links do not all read escapes.
+fn html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#x27;"),
+            _ => out.push(c),
+        }
+    }
+    out
 }
 
 /// All that was found sound in `sources`, which lie under `root`.
@@ -141,7 +166,9 @@ impl KindChecker<'_> {
         let mut rules: KindRules = match toml::from_str(&text) {
             Ok(rules) => rules,
             Err(e) => {
-                self.mistake("kind.toml", Mistake::Rules(e.to_string().trim_end().to_owned()));
+                let line =
+                    e.span().and_then(|s| text.get(..s.start)).map_or(1, |before| before.matches('\n').count() + 1);
+                self.mistake("kind.toml", Mistake::Rules(format!("line {line}: {}", e.message())));
                 return None;
             }
         };
@@ -246,18 +273,18 @@ fn samples(rules: &KindRules, only: Option<&String>) -> Value {
         (name.clone(), Value::from(if given { sample(name, variable.class) } else { String::new() }))
     };
     let minutes = (EXPIRES_MINUTES.to_owned(), Value::from(10_u64));
-    rules.variables.iter().map(value).chain([minutes]).collect()
+    Value::from(rules.variables.iter().map(value).chain([minutes]).collect::<BTreeMap<_, _>>())
 }
 
 fn misshown(text: &str, part: &str, rules: &KindRules, only: Option<&String>) -> Option<Mistake> {
-    let html = part.ends_with(".html");
-    let raw = |class: &Class, name: &str| *class != Class::Link && text.contains(&sample(name, *class));
-    if let Some((name, _)) = rules.variables.iter().find(|(name, v)| html && raw(&v.class, name)) {
+    let in_html = part.ends_with(".html");
+    let raw = |name: &str, class: Class| in_html && text.contains(&sample(name, class));
+    if let Some((name, _)) = rules.variables.iter().find(|(name, v)| raw(name, v.class)) {
         return Some(Mistake::Unescaped(name.clone()));
     }
     let name = only.filter(|_| part != "mail.subject.txt")?;
     let value = sample(name, rules.variables.get(name)?.class);
-    let shown = if html { HtmlEscape(&value).to_string() } else { value };
+    let shown = if in_html { html(&value) } else { value };
     (!text.contains(&shown)).then(|| Mistake::Hides(name.clone()))
 }
 

@@ -7,3 +7,6 @@ mod source;
 
 pub mod sms;
 pub mod templates;
+
+#[cfg(test)]
+mod tests;

@@ -81,16 +81,16 @@ impl Templates {
         let context = context(&check(rules, data)?, expires_minutes);
         let locale = rules.locale(locale);
         let part = |name: &str| self.part(&template_name(kind, locale, name), &context);
-        let sms = if channels.contains(&Channel::Sms) { Some(part("sms.txt")?) } else { None };
-        let mail = if channels.contains(&Channel::Email) {
-            Some(Mail { subject: part("mail.subject.txt")?, text: part("mail.txt")?, html: part("mail.html")? })
-        } else {
-            None
-        };
-        let content = Content { sms, mail };
-        let parts = content.sms.as_deref().map_or(0, |text| segments(text).parts);
-        if parts > usize::from(max_sms_parts) {
-            return Err(RenderRefusal::TooManySmsParts { parts, max: max_sms_parts });
+        let mut content = Content { sms: None, mail: None };
+        if channels.contains(&Channel::Sms) {
+            let parts = segments(content.sms.insert(part("sms.txt")?)).parts;
+            if parts > usize::from(max_sms_parts) {
+                return Err(RenderRefusal::TooManySmsParts { parts, max: max_sms_parts });
+            }
+        }
+        if channels.contains(&Channel::Email) {
+            let (subject, text, html) = (part("mail.subject.txt")?, part("mail.txt")?, part("mail.html")?);
+            content.mail = Some(Mail { subject, text, html });
         }
         Ok(content)
     }
@@ -105,7 +105,8 @@ impl Templates {
 
 fn context(checked: &Checked<'_>, expires_minutes: u64) -> Value {
     let minutes = (EXPIRES_MINUTES, Value::from(expires_minutes));
-    checked.iter().map(|(name, text)| (*name, Value::from(text.as_str()))).chain([minutes]).collect()
+    let given = checked.iter().map(|(name, text)| (*name, Value::from(text.as_str())));
+    Value::from(given.chain([minutes]).collect::<BTreeMap<_, _>>())
 }
 
 impl fmt::Debug for Templates {

@@ -175,7 +175,7 @@ mod tests {
             ("\"a@b\\\"c\"@example.org", "\"a@b\\\"c\"@example.org", "\"a@b\\\"c\"@example.org", false),
             ("u@bücher.example", "u@bücher.example", "u@xn--bcher-kva.example", false),
             ("u@xn--bcher-kva.example", "u@bücher.example", "u@xn--bcher-kva.example", false),
-            ("nguyễn@ví-dụ.vn", "nguyễn@ví-dụ.vn", "nguyễn@xn--v-d-rja5312b.vn", true),
+            ("nguyễn@ví-dụ.vn", "nguyễn@ví-dụ.vn", "nguyễn@xn--v-d-rma6749a.vn", true),
             ("root@localhost", "root@localhost", "root@localhost", false),
         ] {
             let mail = MailAddress::parse(text).expect(text);
@@ -249,6 +249,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn no_text_makes_the_parser_panic(text in "(?s).{0,80}@?.{0,80}") {
             let _ = MailAddress::parse(&text);

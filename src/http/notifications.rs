@@ -1,0 +1,325 @@
+//! `/v1/notifications`: posting an event, and how it stands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header::LOCATION;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
+
+use super::auth::{Principal, Role};
+use super::headers::{REPLAYED, idempotency_key, json_only};
+use super::problem::{Code, Problem, ProblemBody};
+use super::request::{Json, Query, Segment, body};
+use super::view::Status;
+use super::wait::{self, Wanted};
+use super::{Api, judge, status_url};
+use crate::domain::event::EventRequest;
+use crate::domain::ids::{EventId, IdempotencyKey, NotificationId};
+use crate::domain::lifecycle::State as Stands;
+use crate::ledger::{Accepted, Admission, LimitScope, Repeat};
+use crate::metrics::ByResult;
+
+/// Who may read a notification.
+const READERS: &[Role] = &[Role::Sender, Role::Auditor, Role::Operator];
+
+/// The answer to an event that is stored; the same to the byte on every repeat.
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = Accepted)]
+pub(super) struct AcceptedBody {
+    /// `ntf_` and a UUID.
+    #[schema(value_type = String)]
+    id: NotificationId,
+    /// The app's name for the event.
+    #[schema(value_type = String)]
+    event_id: EventId,
+    /// Always `accepted`.
+    #[schema(value_type = String)]
+    state: Stands,
+    /// Where its status is.
+    status_url: String,
+    /// When the token dies (RFC 3339), as the first request said.
+    expires_at: String,
+}
+
+/// The body of `POST /v1/notifications`, for the document; it is read by a stricter reader.
+#[derive(utoipa::ToSchema)]
+#[schema(as = Event)]
+#[expect(dead_code, reason = "tells the form only")]
+pub(super) struct EventForm {
+    /// The app's name for the event: 1 to 255 of `A-Z a-z 0-9 . _ : -`.
+    event_id: String,
+    /// A configured kind of message.
+    kind: String,
+    /// One address, or up to 8 in the order in which they may be tried.
+    to: Vec<AddressForm>,
+    /// A language tag; the kind's default when it is missing.
+    locale: Option<String>,
+    /// Values for the template; secret.
+    data: Option<std::collections::BTreeMap<String, String>>,
+    /// The person, opaque; the first address when it is missing.
+    user: Option<String>,
+    /// When the token dies (RFC 3339); this or `expires_in`.
+    expires_at: Option<String>,
+    /// Seconds until the token dies.
+    expires_in: Option<u64>,
+    /// When the event happened (RFC 3339).
+    occurred_at: Option<String>,
+}
+
+/// One address: exactly one of the two.
+#[derive(utoipa::ToSchema)]
+#[schema(as = Address)]
+#[expect(dead_code, reason = "tells the form only")]
+struct AddressForm {
+    /// A phone number in E.164 form.
+    sms: Option<String>,
+    /// A mail address.
+    email: Option<String>,
+}
+
+/// Posts an event. Repeat it with the same key until it is answered.
+#[utoipa::path(
+    post, path = "/v1/notifications", operation_id = "post_event", security(("key" = [])),
+    request_body = inline(EventForm),
+    params(("Idempotency-Key" = String, Header, description = "1 to 255 of A-Z a-z 0-9 . _ : -, quoted or bare")),
+    responses(
+        (status = 202, description = "Stored, or stored before (Idempotency-Replayed: true)", body = AcceptedBody,
+            headers(("Location" = String), ("Idempotency-Replayed" = String))),
+        (status = 400, description = "Malformed; names the field", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 401, description = "No valid key", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "Role or country", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 408, description = "The body did not arrive in time", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "event-already-accepted under another key", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 413, description = "Body over the limit", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 415, description = "Not application/json", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 422, description = "idempotency-key-reused, or refused by judgement", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 429, description = "A limit is reached; Retry-After", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 503, description = "Not known to be stored; repeat with the same key", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn post(
+    State(api): State<Arc<Api>>,
+    principal: Principal,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let answer = take(&api, &principal, &headers, body).await.and_then(answer);
+    let result = match &answer {
+        Ok((_, replayed)) => {
+            if *replayed {
+                "replayed"
+            } else {
+                "new"
+            }
+        }
+        Err(problem) => problem.code().name(),
+    };
+    api.metrics.admissions.get_or_create(&ByResult { result }).inc();
+    answer.map(|(response, _)| response)
+}
+
+async fn take(api: &Api, principal: &Principal, headers: &HeaderMap, posted: Body) -> Result<Admission, Problem> {
+    principal.require(&[Role::Sender])?;
+    json_only(headers)?;
+    let key = idempotency_key(headers)?;
+    let bytes = body(posted, headers, api.limits.body, &api.limits).await?;
+    let request = EventRequest::parse(&bytes)?;
+    request.check_key(&key)?;
+    let repeat = judge::repeat_of(&api.index, &principal.tenant, &key, &request);
+    match judge::judge(api, principal, request, repeat.clone(), api.clock.now()) {
+        Ok(new) => match api.ask(api.ledger.admit(new)).await? {
+            Admission::Unroutable => known_or(api, &repeat, unroutable()).await,
+            admission => Ok(admission),
+        },
+        Err(refusal) => known_or(api, &repeat, refusal).await,
+    }
+}
+
+/// What was taken once gets its first answer, whatever would be said of it now.
+async fn known_or(api: &Api, repeat: &Repeat, refusal: Problem) -> Result<Admission, Problem> {
+    api.ask(api.ledger.recognise(repeat)).await?.ok_or(refusal)
+}
+
+fn unroutable() -> Problem {
+    Problem::new(Code::NoRoute, "no configured provider reaches any of the addresses").at("to")
+}
+
+fn answer(admission: Admission) -> Result<(Response, bool), Problem> {
+    match admission {
+        Admission::New(accepted) => Ok((accepted_response(accepted, false), false)),
+        Admission::Replayed(accepted) => Ok((accepted_response(accepted, true), true)),
+        Admission::KeyReused => {
+            let detail = "this idempotency key was used with another payload; a new event needs a new key";
+            Err(Problem::new(Code::KeyReused, detail).at("Idempotency-Key"))
+        }
+        Admission::EventTaken(first) => Err(Problem::event_taken(first)),
+        Admission::Unroutable => Err(unroutable()),
+        Admission::Limited { scope, retry_after } => {
+            let (code, detail) = match scope {
+                LimitScope::Recipient => (Code::RecipientLimit, "nothing is stored; the same key may come again"),
+                LimitScope::Tenant => (Code::TenantLimit, "nothing is stored; the same key may come again"),
+            };
+            Err(Problem::new(code, detail).after(retry_after))
+        }
+    }
+}
+
+fn accepted_response(accepted: Accepted, replayed: bool) -> Response {
+    let status_url = status_url(accepted.id);
+    let location = HeaderValue::from_str(&status_url);
+    let body = AcceptedBody {
+        id: accepted.id,
+        event_id: accepted.event_id,
+        state: Stands::Accepted,
+        status_url,
+        expires_at: accepted.expires_at.to_string(),
+    };
+    let mut response = (StatusCode::ACCEPTED, Json(body)).into_response();
+    if let Ok(location) = location {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    if replayed {
+        response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// How a notification stands. Local state only; never a side effect.
+#[utoipa::path(
+    get, path = "/v1/notifications/{id}", operation_id = "get_notification", security(("key" = [])),
+    params(
+        ("id" = String, Path, description = "ntf_ and a UUID"),
+        ("wait" = Option<String>, Query, description = "Such as 20s, at most 60s: answers when it is final or, with If-None-Match, when it has changed"),
+    ),
+    responses(
+        (status = 200, description = "How it stands", body = Status, headers(("ETag" = String))),
+        (status = 304, description = "As If-None-Match says"),
+        (status = 400, description = "Malformed", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 401, description = "No valid key", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "No role", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "There is none, or it is another tenant's", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 429, description = "Too many long polls", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 503, description = "Not available now", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn get(
+    State(api): State<Arc<Api>>,
+    principal: Principal,
+    Segment(id): Segment,
+    headers: HeaderMap,
+    mut query: Query,
+) -> Result<Response, Problem> {
+    principal.require(READERS)?;
+    let wait = query.take("wait", seconds)?;
+    query.nothing_else()?;
+    let id = NotificationId::parse(&id).map_err(|_| Problem::not_found())?;
+    wait::answer(&api, &principal.tenant, &Wanted::Id(id), &headers, wait).await
+}
+
+/// How a notification stands, found by the app's own names.
+#[utoipa::path(
+    get, path = "/v1/notifications", operation_id = "find_notification", security(("key" = [])),
+    params(
+        ("event_id" = Option<String>, Query, description = "This or idempotency_key"),
+        ("idempotency_key" = Option<String>, Query, description = "This or event_id"),
+        ("wait" = Option<String>, Query, description = "As for one notification"),
+    ),
+    responses(
+        (status = 200, description = "How it stands", body = Status, headers(("ETag" = String))),
+        (status = 304, description = "As If-None-Match says"),
+        (status = 400, description = "Malformed", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 401, description = "No valid key", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "No role", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "There is none", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 429, description = "Too many long polls", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 503, description = "Not available now", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn find(
+    State(api): State<Arc<Api>>,
+    principal: Principal,
+    headers: HeaderMap,
+    mut query: Query,
+) -> Result<Response, Problem> {
+    principal.require(READERS)?;
+    let wait = query.take("wait", seconds)?;
+    let event = query.take("event_id", EventId::parse)?;
+    let key = query.take("idempotency_key", IdempotencyKey::parse)?;
+    query.nothing_else()?;
+    let wanted = match (event, key) {
+        (Some(event), None) => Wanted::Event(event),
+        (None, Some(key)) => Wanted::Key(key),
+        _ => return Err(Problem::new(Code::BadRequest, "exactly one of event_id and idempotency_key is needed")),
+    };
+    wait::answer(&api, &principal.tenant, &wanted, &headers, wait).await
+}
+
+/// `20s` or `20`; no more than a minute is waited.
+fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
+    let seconds: u16 = text.strip_suffix('s').unwrap_or(text).parse()?;
+    Ok(Duration::from_secs(seconds.into()).min(wait::LONGEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::time::Timestamp;
+    use http_body_util::BodyExt;
+
+    fn accepted() -> Accepted {
+        Accepted {
+            id: NotificationId::from_bytes([7; 16]),
+            event_id: EventId::parse("reset-1").expect("an id"),
+            expires_at: Timestamp::from_micros(1_795_910_400_000_000),
+        }
+    }
+
+    async fn bytes(response: Response) -> Vec<u8> {
+        response.into_body().collect().await.expect("a body").to_bytes().to_vec()
+    }
+
+    #[tokio::test]
+    async fn a_repeat_gets_the_first_answer_to_the_byte_and_a_mark() {
+        let (first, _) = answer(Admission::New(accepted())).expect("202");
+        let (again, _) = answer(Admission::Replayed(accepted())).expect("202");
+        assert_eq!((first.status(), again.status()), (StatusCode::ACCEPTED, StatusCode::ACCEPTED));
+        assert_eq!(first.headers()[LOCATION], "/v1/notifications/ntf_07070707-0707-0707-0707-070707070707");
+        assert_eq!(first.headers()[LOCATION], again.headers()[LOCATION]);
+        assert_eq!(
+            (first.headers().get(REPLAYED), &again.headers()[REPLAYED]),
+            (None, &HeaderValue::from_static("true"))
+        );
+        let first = bytes(first).await;
+        assert_eq!(
+            String::from_utf8_lossy(&first),
+            r#"{"id":"ntf_07070707-0707-0707-0707-070707070707","event_id":"reset-1","state":"accepted","status_url":"/v1/notifications/ntf_07070707-0707-0707-0707-070707070707","expires_at":"2026-11-29T00:00:00.000000Z"}"#
+        );
+        assert_eq!(first, bytes(again).await);
+    }
+
+    #[test]
+    fn refusals_have_their_own_problem() {
+        let limited = |scope| Admission::Limited { scope, retry_after: Duration::from_secs(7) };
+        for (admission, code) in [
+            (Admission::KeyReused, Code::KeyReused),
+            (Admission::EventTaken(accepted()), Code::EventAlreadyAccepted),
+            (limited(LimitScope::Recipient), Code::RecipientLimit),
+            (limited(LimitScope::Tenant), Code::TenantLimit),
+            (Admission::Unroutable, Code::NoRoute),
+        ] {
+            assert_eq!(answer(admission).err().map(|problem| problem.code()), Some(code));
+        }
+    }
+
+    #[test]
+    fn a_wait_is_a_number_of_seconds_up_to_a_minute() {
+        assert_eq!(seconds("20s"), Ok(Duration::from_secs(20)));
+        assert_eq!(seconds("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(seconds("3600s"), Ok(Duration::from_secs(60)));
+        assert!(seconds("20m").is_err() && seconds("").is_err() && seconds("-1").is_err());
+    }
+}

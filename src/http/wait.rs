@@ -1,0 +1,96 @@
+//! Long polls: a bounded number of readers wait for the next commit that changes what they see.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use data_encoding::HEXLOWER;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::Api;
+use super::headers::none_match;
+use super::problem::{Code, Problem};
+use super::view::Status;
+use crate::domain::ids::{EventId, IdempotencyKey, NotificationId, Tenant};
+
+/// The longest that anyone may wait.
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
+/// Under load every commit wakes every waiter; each reads again at most so often.
+const PACE: Duration = Duration::from_millis(100);
+
+/// Which notification is wanted.
+pub(super) enum Wanted {
+    Id(NotificationId),
+    Event(EventId),
+    Key(IdempotencyKey),
+}
+
+/// What a reader is shown, and by which tag it is known.
+struct Shown {
+    body: Vec<u8>,
+    tag: String,
+    is_final: bool,
+}
+
+async fn read(api: &Api, tenant: &Tenant, wanted: &Wanted) -> Result<Shown, Problem> {
+    let row = match wanted {
+        Wanted::Id(id) => api.ask(api.ledger.status(tenant, *id)).await?,
+        Wanted::Event(event) => api.ask(api.ledger.status_by_event(tenant, event)).await?,
+        Wanted::Key(key) => api.ask(api.ledger.status_by_key(tenant, key)).await?,
+    };
+    let status = Status::of(&row.ok_or_else(Problem::not_found)?);
+    let body = serde_json::to_vec(&status).map_err(|_| Problem::new(Code::Internal, "the status cannot be shown"))?;
+    let tag = format!("\"{}\"", HEXLOWER.encode(&digest(&SHA256, &body).as_ref()[..16]));
+    Ok(Shown { body, tag, is_final: status.is_final() })
+}
+
+/// The status at once or, with `wait`, when it is final; with `If-None-Match`, when it is another one than that.
+pub(super) async fn answer(
+    api: &Api,
+    tenant: &Tenant,
+    wanted: &Wanted,
+    headers: &HeaderMap,
+    wait: Option<Duration>,
+) -> Result<Response, Problem> {
+    let conditional = headers.contains_key(http::header::IF_NONE_MATCH);
+    let settled = |shown: &Shown| if conditional { !none_match(headers, &shown.tag) } else { shown.is_final };
+    // Subscribed before the first look, so that no commit falls between.
+    let mut commits = api.ledger.commits();
+    let mut shown = read(api, tenant, wanted).await?;
+    if let Some(wait) = wait.filter(|_| !settled(&shown)) {
+        let full = || Problem::new(Code::TooManyWaiters, "too many requests wait already").after(PACE);
+        let _permit = Arc::clone(&api.waiters).try_acquire_owned().map_err(|_| full())?;
+        let mut stopping = api.stopping.clone();
+        let until = Instant::now() + wait;
+        while !settled(&shown) {
+            let earliest = Instant::now() + PACE;
+            let changed = tokio::select! {
+                changed = timeout_at(until, commits.changed()) => matches!(changed, Ok(Ok(()))),
+                _ = stopping.wait_for(|stopping| *stopping) => false,
+            };
+            if !changed {
+                break;
+            }
+            sleep_until(earliest.min(until)).await;
+            shown = read(api, tenant, wanted).await?;
+        }
+    }
+    Ok(response(shown, headers))
+}
+
+fn response(shown: Shown, headers: &HeaderMap) -> Response {
+    let mut response = if none_match(headers, &shown.tag) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        ([(CONTENT_TYPE, "application/json")], Body::from(shown.body)).into_response()
+    };
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Ok(tag) = HeaderValue::from_str(&shown.tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}

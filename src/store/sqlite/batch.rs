@@ -1,0 +1,113 @@
+//! A batch as one JSON parameter: an array of arrays, blobs in hex.
+
+use data_encoding::HEXLOWER;
+
+/// Writes a batch, row by row.
+pub(super) struct Batch(String);
+
+/// Writes the cells of one row.
+pub(super) struct Cells<'a>(&'a mut String);
+
+impl Batch {
+    /// The rows of `items`, each as `write` writes it.
+    pub(super) fn of<T>(items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut Cells<'_>, T)) -> String {
+        let mut batch = Self(String::from("["));
+        for item in items {
+            batch.comma();
+            batch.0.push('[');
+            write(&mut Cells(&mut batch.0), item);
+            batch.0.push(']');
+        }
+        batch.0.push(']');
+        batch.0
+    }
+
+    /// A flat array of blobs.
+    pub(super) fn blobs<'a>(items: impl IntoIterator<Item = &'a [u8; 16]>) -> String {
+        let mut batch = Self(String::from("["));
+        let mut cells = Cells(&mut batch.0);
+        for item in items {
+            cells.blob(item);
+        }
+        batch.0.push(']');
+        batch.0
+    }
+
+    fn comma(&mut self) {
+        if self.0.len() > 1 {
+            self.0.push(',');
+        }
+    }
+}
+
+impl Cells<'_> {
+    fn next(&mut self) -> &mut String {
+        if !self.0.ends_with('[') {
+            self.0.push(',');
+        }
+        self.0
+    }
+
+    pub(super) fn blob(&mut self, bytes: &[u8]) -> &mut Self {
+        let out = self.next();
+        out.push('"');
+        HEXLOWER.encode_append(bytes, out);
+        out.push('"');
+        self
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        let quoted = serde_json::Value::from(text).to_string();
+        self.next().push_str(&quoted);
+        self
+    }
+
+    pub(super) fn int(&mut self, number: impl Into<i64>) -> &mut Self {
+        let number: i64 = number.into();
+        self.next().push_str(&number.to_string());
+        self
+    }
+
+    fn null(&mut self) -> &mut Self {
+        self.next().push_str("null");
+        self
+    }
+
+    pub(super) fn opt_blob(&mut self, bytes: Option<&[u8]>) -> &mut Self {
+        match bytes {
+            Some(bytes) => self.blob(bytes),
+            None => self.null(),
+        }
+    }
+
+    pub(super) fn opt_text(&mut self, text: Option<&str>) -> &mut Self {
+        match text {
+            Some(text) => self.text(text),
+            None => self.null(),
+        }
+    }
+
+    pub(super) fn opt_int(&mut self, number: Option<impl Into<i64>>) -> &mut Self {
+        match number {
+            Some(number) => self.int(number),
+            None => self.null(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_an_array_of_rows_whatever_the_texts_hold() {
+        let none: Option<&str> = None;
+        let text = Batch::of(["[", "a\"\\\u{1}"], |row, text| {
+            row.text(text).blob(&[0xab, 1]).int(-3).opt_text(none);
+        });
+        let value: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
+        assert_eq!(value, serde_json::json!([["[", "ab01", -3, null], ["a\"\\\u{1}", "ab01", -3, null]]));
+        assert_eq!(Batch::blobs([&[1; 16], &[2; 16]]), format!("[\"{}\",\"{}\"]", "01".repeat(16), "02".repeat(16)));
+        assert_eq!(Batch::blobs([]), "[]");
+    }
+}

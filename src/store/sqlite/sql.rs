@@ -1,0 +1,248 @@
+//! Every statement, with a constant text: what varies comes in as parameters, batches as one JSON array (`batch.rs`).
+
+macro_rules! notification_columns {
+    () => {
+        "id, tenant, key_h, event_h, event_id, kind, mask, fingerprint, created_at, expires_at, finished_at, state, sent, \
+         sent_attempt, open_attempt, channel, delivered, undelivered, parts, provider, message_id, receipt_key"
+    };
+}
+
+macro_rules! log_columns {
+    () => {
+        "at, tenant, notification, event_id, what, from_state, to_state, sent, delivery, attempt, provider, message_id, \
+         outcome, reason, source, actor, address_h, ticket"
+    };
+}
+
+macro_rules! work_and_its_notification {
+    ($($from:literal)+) => {
+        concat!(
+            "SELECT w.id, w.state, w.sent, w.queue, w.due_at, w.expires_at, w.ordered_at, w.user_h, w.legs, w.leg, \
+             w.provider, w.owner, w.attempt, w.used, w.open_attempt, w.sent_attempt, w.probing, w.cancel_mark, \
+             w.supersede_mark, w.tries_here, w.asked_attempt, w.asked_account, w.asked_rev, w.first_there_at, w.ended_at, \
+             w.cause, w.misses, w.asks, w.sealed_to, w.sealed_message, n.tenant, n.event_id, n.created_at, n.mask ",
+            $($from),+
+        )
+    };
+}
+
+macro_rules! final_states {
+    () => {
+        "('dispatched', 'failed', 'expired', 'cancelled', 'superseded')"
+    };
+}
+
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(super) const COMMIT: &str = "COMMIT";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+pub(super) const CHECKPOINT_PASSIVE: &str = "PRAGMA wal_checkpoint(PASSIVE)";
+pub(super) const CHECKPOINT_TRUNCATE: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
+
+/// Whether the file has tables that no migration of ours made.
+pub(super) const IS_FOREIGN: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_schema) \
+     AND NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = '_sqlx_migrations')";
+
+pub(super) const INCARNATION: &str =
+    "INSERT INTO meta (name, value) VALUES ('incarnation', ?1) ON CONFLICT (name) DO NOTHING";
+
+pub(super) const HIGH_WATER: &str = "SELECT (SELECT value FROM meta WHERE name = 'incarnation') AS value, \
+     coalesce((SELECT pos FROM log ORDER BY pos DESC LIMIT 1), 0) AS pos, \
+     coalesce((SELECT at FROM log ORDER BY pos DESC LIMIT 1), 0) AS at";
+
+// `WHERE true` keeps the parser from reading ON CONFLICT as a join's ON (sqlite.org, "UPSERT", section 2.2).
+pub(super) const INSERT_NOTIFICATIONS: &str = concat!(
+    "INSERT INTO notification (",
+    notification_columns!(),
+    ") SELECT unhex(value->>0), value->>1, unhex(value->>2), unhex(value->>3), value->>4, value->>5, value->>6, \
+     unhex(value->>7), value->>8, value->>9, value->>10, value->>11, value->>12, value->>13, value->>14, value->>15, \
+     value->>16, value->>17, value->>18, value->>19, value->>20, value->>21 \
+     FROM json_each(?1) WHERE true ON CONFLICT DO NOTHING RETURNING id"
+);
+
+pub(super) const DELETE_NOTIFICATIONS: &str =
+    "DELETE FROM notification WHERE id IN (SELECT unhex(value) FROM json_each(?1))";
+
+pub(super) const KNOWN: &str = "\
+     SELECT n.id, n.tenant, n.key_h, n.event_h, n.event_id, n.fingerprint, n.expires_at \
+     FROM json_each(?1) AS j CROSS JOIN notification AS n \
+     ON n.tenant = j.value->>0 AND n.key_h = unhex(j.value->>1) \
+     UNION \
+     SELECT n.id, n.tenant, n.key_h, n.event_h, n.event_id, n.fingerprint, n.expires_at \
+     FROM json_each(?1) AS j CROSS JOIN notification AS n \
+     ON n.tenant = j.value->>0 AND n.event_h = unhex(j.value->>2)";
+
+pub(super) const NOTIFICATIONS: &str = concat!(
+    "SELECT ",
+    notification_columns!(),
+    " FROM notification WHERE id IN (SELECT unhex(value) FROM json_each(?1))"
+);
+
+pub(super) const UPDATE_NOTIFICATIONS: &str = "\
+     UPDATE notification SET finished_at = j.value->>1, state = j.value->>2, sent = j.value->>3, \
+     sent_attempt = j.value->>4, open_attempt = j.value->>5, channel = j.value->>6, delivered = j.value->>7, \
+     undelivered = j.value->>8, parts = j.value->>9, provider = j.value->>10, message_id = j.value->>11, \
+     receipt_key = j.value->>12 \
+     FROM json_each(?1) AS j WHERE notification.id = unhex(j.value->>0)";
+
+pub(super) const INSERT_WORK: &str = "\
+     INSERT INTO work (id, state, sent, queue, due_at, leg, provider, owner, attempt, used, open_attempt, sent_attempt, \
+     probing, cancel_mark, supersede_mark, tries_here, asked_attempt, asked_account, asked_rev, first_there_at, ended_at, \
+     cause, misses, asks, expires_at, ordered_at, user_h, legs, sealed_to, sealed_message) \
+     SELECT unhex(value->>0), value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, \
+     value->>9, value->>10, value->>11, value->>12, value->>13, value->>14, value->>15, value->>16, unhex(value->>17), \
+     unhex(value->>18), value->>19, value->>20, value->>21, value->>22, value->>23, value->>24, value->>25, \
+     unhex(value->>26), unhex(value->>27), unhex(value->>28), unhex(value->>29) FROM json_each(?1)";
+
+pub(super) const UPDATE_WORK: &str = "\
+     UPDATE work SET state = j.value->>1, sent = j.value->>2, queue = j.value->>3, due_at = j.value->>4, \
+     leg = j.value->>5, provider = j.value->>6, owner = j.value->>7, attempt = j.value->>8, used = j.value->>9, \
+     open_attempt = j.value->>10, sent_attempt = j.value->>11, probing = j.value->>12, cancel_mark = j.value->>13, \
+     supersede_mark = j.value->>14, tries_here = j.value->>15, asked_attempt = j.value->>16, \
+     asked_account = unhex(j.value->>17), asked_rev = unhex(j.value->>18), first_there_at = j.value->>19, \
+     ended_at = j.value->>20, cause = j.value->>21, misses = j.value->>22, asks = j.value->>23, \
+     sealed_message = CASE WHEN j.value->>26 THEN NULL ELSE work.sealed_message END \
+     FROM json_each(?1) AS j \
+     WHERE work.id = unhex(j.value->>0) AND work.state = j.value->>24 AND work.attempt = j.value->>25 \
+     RETURNING id";
+
+pub(super) const DELETE_WORK: &str = "DELETE FROM work WHERE id IN (SELECT unhex(value) FROM json_each(?1))";
+
+pub(super) const WORK: &str = work_and_its_notification!(
+    "FROM work AS w JOIN notification AS n ON n.id = w.id WHERE w.id IN (SELECT unhex(value) FROM json_each(?1))"
+);
+
+/// Parameters: queue, now, limit.
+pub const DUE: &str = work_and_its_notification!(
+    "FROM work AS w INDEXED BY work_due CROSS JOIN notification AS n ON n.id = w.id "
+    "WHERE w.queue = ?1 AND w.due_at <= ?2 ORDER BY w.due_at LIMIT ?3"
+);
+
+pub(super) const WORK_OF_USERS: &str =
+    "SELECT user_h, id, ordered_at FROM work WHERE user_h IN (SELECT unhex(value) FROM json_each(?1))";
+
+pub(super) const APPEND: &str = concat!(
+    "INSERT INTO log (",
+    log_columns!(),
+    ") SELECT value->>0, value->>1, unhex(value->>2), value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, \
+     value->>9, value->>10, value->>11, value->>12, value->>13, value->>14, value->>15, unhex(value->>16), value->>17 \
+     FROM json_each(?1)"
+);
+
+pub(super) const QUOTAS: &str =
+    "SELECT scope_h, tat FROM quota WHERE scope_h IN (SELECT unhex(value) FROM json_each(?1))";
+
+pub(super) const SAVE_QUOTAS: &str = "INSERT INTO quota (scope_h, tat) \
+     SELECT unhex(value->>0), value->>1 FROM json_each(?1) WHERE true \
+     ON CONFLICT (scope_h) DO UPDATE SET tat = excluded.tat";
+
+pub(super) const KEEP_RECEIPTS: &str = "\
+     INSERT INTO unmatched_receipt (provider, message_id, status, part, parts, received_at) \
+     SELECT value->>0, value->>1, value->>2, value->>3, value->>4, ?2 FROM json_each(?1) WHERE true \
+     ON CONFLICT DO NOTHING";
+
+pub(super) const TAKE_RECEIPTS: &str = "DELETE FROM unmatched_receipt \
+     WHERE (provider, message_id) IN (SELECT value->>0, value->>1 FROM json_each(?1)) \
+     RETURNING seq, provider, message_id, status, part, parts";
+
+pub(super) const BY_RECEIPT_KEY: &str = "SELECT n.provider, n.receipt_key, n.id \
+     FROM json_each(?1) AS j CROSS JOIN notification AS n \
+     ON n.provider = j.value->>0 AND n.receipt_key = j.value->>1";
+
+pub(super) const SWEEP_QUOTAS: &str =
+    "DELETE FROM quota WHERE scope_h IN (SELECT scope_h FROM quota WHERE tat <= ?1 LIMIT ?2)";
+
+/// Parameters: oldest time kept, most rows kept, limit.
+pub(super) const SWEEP_RECEIPTS: &str = "DELETE FROM unmatched_receipt WHERE seq IN (\
+     SELECT seq FROM unmatched_receipt WHERE received_at < ?1 \
+     OR seq <= (SELECT seq FROM unmatched_receipt ORDER BY seq DESC LIMIT 1 OFFSET ?2) ORDER BY seq LIMIT ?3)";
+
+/// Parameters: first id that is kept, limit.
+pub(super) const FORGET_NOTIFICATIONS: &str = "DELETE FROM notification WHERE id IN (\
+     SELECT n.id FROM notification AS n WHERE n.id < ?1 AND n.finished_at IS NOT NULL \
+     AND NOT EXISTS (SELECT 1 FROM work AS w WHERE w.id = n.id) ORDER BY n.id LIMIT ?2)";
+
+pub(super) const STATUS_BY_ID: &str =
+    concat!("SELECT ", notification_columns!(), " FROM notification WHERE tenant = ?1 AND id = ?2");
+pub(super) const STATUS_BY_EVENT: &str =
+    concat!("SELECT ", notification_columns!(), " FROM notification WHERE tenant = ?1 AND event_h = ?2");
+pub(super) const STATUS_BY_KEY: &str =
+    concat!("SELECT ", notification_columns!(), " FROM notification WHERE tenant = ?1 AND key_h = ?2");
+
+pub(super) const LOG_OF: &str =
+    concat!("SELECT pos, ", log_columns!(), " FROM log WHERE notification = ?1 ORDER BY pos");
+
+pub(super) const EXPIRED: &str = "SELECT id FROM work WHERE expires_at <= ?1 \
+     AND state IN ('accepted', 'retry_wait', 'dispatch_unknown') ORDER BY expires_at LIMIT ?2";
+
+pub(super) const STRANDED: &str = "SELECT id FROM work WHERE owner <> ?1 \
+     AND (state = 'dispatching' OR probing = 1) ORDER BY id LIMIT ?2";
+
+pub(super) const NEXT_DUE: &str = "SELECT min(due_at) AS due_at FROM work WHERE queue = ?1";
+
+/// Parameters: after id, tenant, provider, cause, before, limit.
+pub(super) const UNKNOWNS: &str = work_and_its_notification!(
+    "FROM work AS w CROSS JOIN notification AS n ON n.id = w.id WHERE w.id > ?1 AND w.open_attempt IS NOT NULL "
+    "AND (?2 IS NULL OR n.tenant = ?2) AND (?3 IS NULL OR w.provider = ?3) AND (?4 IS NULL OR w.cause = ?4) "
+    "AND (?5 IS NULL OR w.ended_at < ?5) ORDER BY w.id LIMIT ?6"
+);
+
+// One text for each way into the table: a term that may be absent cannot use an index.
+macro_rules! log_filter {
+    () => {
+        " AND pos > ?1 AND (?2 IS NULL OR tenant = ?2) AND (?3 IS NULL OR at >= ?3) AND (?4 IS NULL OR at < ?4) \
+          AND (?5 IS NULL OR event_id = ?5) AND (?6 IS NULL OR what = ?6)"
+    };
+}
+
+pub(super) const LOG_PAGE: &str =
+    concat!("SELECT pos, ", log_columns!(), " FROM log WHERE ?8 IS NULL", log_filter!(), " ORDER BY pos LIMIT ?7");
+pub(super) const LOG_PAGE_OF: &str = concat!(
+    "SELECT pos, ",
+    log_columns!(),
+    " FROM log WHERE notification = ?8",
+    log_filter!(),
+    " ORDER BY pos LIMIT ?7"
+);
+pub(super) const LOG_COUNT: &str =
+    concat!("SELECT count(*) AS count FROM (SELECT 1 FROM log WHERE ?8 IS NULL", log_filter!(), " LIMIT ?7)");
+pub(super) const LOG_COUNT_OF: &str =
+    concat!("SELECT count(*) AS count FROM (SELECT 1 FROM log WHERE notification = ?8", log_filter!(), " LIMIT ?7)");
+
+macro_rules! is_final_step {
+    () => {
+        concat!(
+            "l.to_state IN ",
+            final_states!(),
+            " AND (l.from_state IS NULL OR l.from_state NOT IN ",
+            final_states!(),
+            ")"
+        )
+    };
+}
+
+pub(super) const ACCOUNT_COUNTS: &str = concat!(
+    "SELECT * FROM (SELECT count(*) AS notifications, count(*) FILTER (WHERE finished) AS finished, \
+     count(*) FILTER (WHERE sent = 'yes') AS sent, count(*) FILTER (WHERE finished AND sent = 'no') AS not_sent, \
+     count(*) FILTER (WHERE sent = 'unknown') AS unknown \
+     FROM (SELECT n.finished_at IS NOT NULL AS finished, coalesce(w.sent, n.sent) AS sent \
+     FROM notification AS n LEFT JOIN work AS w ON w.id = n.id WHERE ?1 IS NULL OR n.tenant = ?1)) \
+     CROSS JOIN (SELECT count(*) FILTER (WHERE l.what = 'accepted') AS accepted_records, \
+     count(*) FILTER (WHERE ",
+    is_final_step!(),
+    ") AS final_records FROM log AS l CROSS JOIN notification AS n ON n.id = l.notification \
+     WHERE ?1 IS NULL OR n.tenant = ?1)"
+);
+
+pub(super) const ACCOUNT_FAULTS: &str = concat!(
+    "SELECT * FROM (SELECT n.id AS id, n.finished_at IS NOT NULL AS finished, \
+     (SELECT count(*) FROM log AS l WHERE l.notification = n.id AND l.what = 'accepted') AS accepted_records, \
+     (SELECT count(*) FROM log AS l WHERE l.notification = n.id AND ",
+    is_final_step!(),
+    ") AS final_records FROM notification AS n WHERE ?1 IS NULL OR n.tenant = ?1) \
+     WHERE accepted_records <> 1 OR final_records <> finished LIMIT ?2"
+);
+
+pub(super) const WORK_COUNTS: &str =
+    "SELECT provider, state, count(*) AS count, min(due_at) AS oldest_due FROM work GROUP BY provider, state";
+
+pub(super) const LIVE: &str = "SELECT id FROM work WHERE id > ?1 ORDER BY id LIMIT ?2";
