@@ -2,6 +2,7 @@
 
 mod audit;
 mod cli;
+mod dispatch;
 mod ledger;
 mod lifecycle;
 mod message;

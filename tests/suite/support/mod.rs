@@ -1,4 +1,6 @@
 //! What tests share: the oracles, which count what they truly received, and the daemon under test.
+
+pub mod desk;
 pub mod bench;
 
 pub mod sample;
