@@ -137,7 +137,7 @@ pub struct Received {
     pub mail_parameters: String,
     /// The message without its dots doubled.
     pub data: Vec<u8>,
-    /// It was answered with a 2yz, if at all.
+    /// Its script answers it with a 2yz.
     pub accepted: bool,
     /// Which connection it came on, counted from 1.
     pub connection: usize,
@@ -253,7 +253,7 @@ struct Over;
 
 struct Dialogue {
     io: Box<dyn Io>,
-    unread: Vec<u8>,
+    unread: bytes::BytesMut,
     tls: bool,
     connection: usize,
     authenticated: bool,
@@ -273,7 +273,8 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) {
         stream.set_zero_linger().expect("an option of the socket");
     }
     let io: Box<dyn Io> = Box::new(stream);
-    let mut dialogue = Dialogue { io, unread: vec![], tls: false, connection, authenticated: false, shared };
+    let mut dialogue =
+        Dialogue { io, unread: bytes::BytesMut::new(), tls: false, connection, authenticated: false, shared };
     // How a dialogue ends is for the client to tell.
     let _ = dialogue.run(script.implicit).await;
 }
@@ -346,8 +347,7 @@ impl Dialogue {
     async fn line(&mut self) -> Result<Vec<u8>, Over> {
         loop {
             if let Some(end) = self.unread.windows(2).position(|w| w == b"\r\n") {
-                let line = self.unread.drain(..end + 2).collect::<Vec<_>>();
-                return Ok(line[..end].to_vec());
+                return Ok(self.unread.split_to(end + 2)[..end].to_vec());
             }
             match self.io.read_buf(&mut self.unread).await {
                 Ok(0) | Err(_) => return Err(Over),
@@ -366,7 +366,11 @@ impl Dialogue {
     async fn handshake(&mut self, config: Arc<ServerConfig>) -> Result<(), Over> {
         match self.next_act(Stage::Tls) {
             Act::Normal => {}
-            act => return self.perform(act, "").await.and(Err(Over)),
+            act => {
+                // Not before the client's hello, which is when a client stops reading in clear.
+                let _ = self.io.read_buf(&mut self.unread).await;
+                return self.perform(act, "").await.and(Err(Over));
+            }
         }
         let (placeholder, _) = tokio::io::duplex(1);
         let io = std::mem::replace(&mut self.io, Box::new(placeholder));
@@ -473,17 +477,20 @@ impl Dialogue {
             data.extend_from_slice(b"\r\n");
         }
         let connection = self.connection;
-        let received = Received { from, to, mail_parameters, data, accepted: false, connection };
-        let at = {
+        let act = self.next_act(Stage::Dot);
+        let accepted = match &act {
+            Act::Normal | Act::Inject(_) => true,
+            Act::Reply(reply) | Act::ReplyClose(reply) | Act::Late(_, reply) => reply.starts_with('2'),
+            _ => false,
+        };
+        let received = Received { from, to, mail_parameters, data, accepted, connection };
+        let count = {
             let mut seen = self.shared.seen.lock().expect("the counts");
             seen.messages.push(received);
-            seen.messages.len() - 1
+            seen.messages.len()
         };
         self.shared.changed.notify_waiters();
-        let accepted = self.stage(Stage::Dot, &format!("250 2.0.0 Ok: queued as ORACLE{}", at + 1)).await?;
-        self.shared.seen.lock().expect("the counts").messages[at].accepted = accepted;
-        self.shared.changed.notify_waiters();
-        Ok(())
+        self.perform(act, &format!("250 2.0.0 Ok: queued as ORACLE{count}")).await.map(drop)
     }
 }
 
