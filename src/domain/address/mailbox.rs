@@ -175,7 +175,7 @@ mod tests {
             ("\"a@b\\\"c\"@example.org", "\"a@b\\\"c\"@example.org", "\"a@b\\\"c\"@example.org", false),
             ("u@bücher.example", "u@bücher.example", "u@xn--bcher-kva.example", false),
             ("u@xn--bcher-kva.example", "u@bücher.example", "u@xn--bcher-kva.example", false),
-            ("nguyễn@ví-dụ.vn", "nguyễn@ví-dụ.vn", "nguyễn@xn--v-d-rja5312b.vn", true),
+            ("nguyễn@ví-dụ.vn", "nguyễn@ví-dụ.vn", "nguyễn@xn--v-d-rma6749a.vn", true),
             ("root@localhost", "root@localhost", "root@localhost", false),
         ] {
             let mail = MailAddress::parse(text).expect(text);
@@ -249,6 +249,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn no_text_makes_the_parser_panic(text in "(?s).{0,80}@?.{0,80}") {
             let _ = MailAddress::parse(&text);
@@ -257,7 +259,7 @@ mod tests {
         #[test]
         fn what_is_taken_reads_back_the_same(local in "(\\PC{1,20}|\"\\PC{0,20}\")", domain in "(\\PC{1,12}\\.)?\\PC{1,12}") {
             if let Ok(mail) = MailAddress::parse(&format!("{local}@{domain}")) {
-                prop_assert_eq!(MailAddress::parse(mail.as_str()).as_ref(), Ok(&mail));
+                prop_assert_eq!(MailAddress::parse(mail.as_str()), Ok(mail.clone()));
                 prop_assert_eq!(MailAddress::parse(&mail.envelope()), Ok(mail.clone()));
                 prop_assert_eq!(mail.local(), &local);
                 prop_assert!(mail.domain_ascii().is_ascii());
