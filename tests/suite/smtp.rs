@@ -17,8 +17,9 @@ use sendonce::provider::Provider;
 use sendonce::provider::gate::Gate;
 use sendonce::provider::smtp::{SmtpError, SmtpProvider, SmtpSettings, StageTimeouts, TlsMode};
 
+use crate::support::pki::Pki;
 use crate::support::sample::{LINK, dispatch, email, index_key, open_gate};
-use crate::support::smtp_oracle::{Act, Pki, Script, SmtpOracle, Stage};
+use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
 const PASSWORD: &str = "p@ss:w/rd%25+ é";
 /// Long enough for every stage of a busy machine, short enough to wait for.

@@ -75,6 +75,9 @@ impl SmtpProvider {
             return Err(SmtpError::MessageIdDomain);
         }
         let security = Security::build(&settings)?;
+        if settings.tls == TlsMode::None {
+            tracing::warn!(provider = %name, "mail crosses the network in clear, with its links and codes: tls = none");
+        }
         let abilities = abilities(&name, &settings, &message_id_domain, index);
         Ok(Self { name, settings, security, message_id_domain, abilities, idle: Arc::default() })
     }

@@ -1,4 +1,5 @@
 //! What tests share: the oracles, which count what they truly received, and the daemon under test.
 
+pub mod pki;
 pub mod sample;
 pub mod smtp_oracle;
