@@ -31,7 +31,7 @@ use crate::domain::time::Timestamp;
 use crate::vault::{IndexKey, Purpose};
 use session::{Letter, Session};
 pub use settings::{SmtpError, SmtpSettings, StageTimeouts, TlsMode};
-use tls::Tls;
+use tls::Security;
 
 /// At most so many connections wait for another message.
 const MAX_IDLE: usize = 4;
@@ -47,7 +47,7 @@ struct Idle {
 pub struct SmtpProvider {
     name: ProviderName,
     settings: SmtpSettings,
-    tls: Tls,
+    security: Security,
     message_id_domain: String,
     abilities: Abilities,
     idle: Arc<Mutex<Idle>>,
@@ -74,9 +74,12 @@ impl SmtpProvider {
         if !is_domain(&message_id_domain) {
             return Err(SmtpError::MessageIdDomain);
         }
-        let tls = Tls::build(&settings.host, settings.extra_roots.as_deref())?;
+        let security = Security::build(&settings)?;
+        if settings.tls == TlsMode::None {
+            tracing::warn!(provider = %name, "mail crosses the network in clear, with its links and codes: tls = none");
+        }
         let abilities = abilities(&name, &settings, &message_id_domain, index);
-        Ok(Self { name, settings, tls, message_id_domain, abilities, idle: Arc::default() })
+        Ok(Self { name, settings, security, message_id_domain, abilities, idle: Arc::default() })
     }
 
     fn letter(&self, dispatch: &Dispatch) -> Result<Letter, Outcome> {
@@ -136,7 +139,7 @@ impl SmtpProvider {
                 Err(failure) => return Err(failure.outcome),
             }
         }
-        let mut session = Session::open(&self.settings, &self.tls).await?;
+        let mut session = Session::open(&self.settings, &self.security).await?;
         session.mail(letter).await.map_err(|failure| failure.outcome)?;
         Ok(session)
     }

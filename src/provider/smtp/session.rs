@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 
 use super::classify::{self, Stage};
 use super::reply::Reply;
-use super::settings::{SmtpSettings, StageTimeouts, TlsMode};
-use super::tls::Tls;
+use super::settings::{SmtpSettings, StageTimeouts};
+use super::tls::{Security, Tls};
 use super::wire::{Fault, Io, Wire, dot_stuffed, within};
 use crate::domain::outcome::{Outcome, OutcomeClass, Reason};
 use crate::provider::gate::Gate;
@@ -74,16 +74,16 @@ pub(super) struct Session {
 
 impl Session {
     /// Connects, greets, secures and authenticates. No byte of a message leaves, so every failure is certain.
-    pub(super) async fn open(settings: &SmtpSettings, tls: &Tls) -> Result<Self, Outcome> {
+    pub(super) async fn open(settings: &SmtpSettings, security: &Security) -> Result<Self, Outcome> {
         let limits = settings.timeouts;
         let mut stream = connect(settings).await?;
-        if settings.tls == TlsMode::Implicit {
+        if let Security::Implicit(tls) = security {
             stream = tls.handshake(stream, limits.tls).await?;
         }
         let mut session = Self { wire: Wire::new(stream), offers: Offers::default(), limits };
         session.greeting().await?;
         session.hello(&settings.hello_name).await?;
-        if settings.tls == TlsMode::StartTls {
+        if let Security::StartTls(tls) = security {
             session = session.starttls(tls).await?;
             session.hello(&settings.hello_name).await?;
         }
@@ -235,5 +235,102 @@ async fn connect(settings: &SmtpSettings) -> Result<Box<dyn Io>, Outcome> {
     match timeout(settings.timeouts.connect, connecting).await {
         Ok(stream) => Ok(Box::new(stream?)),
         Err(_) => Err(Outcome::not_sent(Reason::Connect)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::domain::time::Timestamp;
+
+    /// A session after MAIL, over a pipe so narrow that the body cannot leave while the server does not read.
+    fn session() -> (Session, DuplexStream) {
+        let (client, server) = tokio::io::duplex(64);
+        let limits = StageTimeouts::uniform(Duration::from_secs(2));
+        (Session { wire: Wire::new(Box::new(client)), offers: Offers::default(), limits }, server)
+    }
+
+    async fn deliver(mut session: Session) -> Outcome {
+        let letter = Letter {
+            from: "a@example.org".to_owned(),
+            to: "b@example.org".to_owned(),
+            bytes: Zeroizing::new(b"0123456789\r\n".repeat(100)),
+        };
+        let gate =
+            Gate::new(ManualClock::at(Timestamp::default()), Duration::from_secs(1), Timestamp::from_micros(1_000_000));
+        match session.deliver(&letter, &gate).await {
+            Ok(_) => Outcome::new(OutcomeClass::Accepted, Reason::Ok),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Answers RCPT and DATA, and reads the beginning of the body.
+    async fn into_body(server: &mut DuplexStream) {
+        for reply in ["250 ok\r\n", "354 go on\r\n"] {
+            let mut line = [0; 64];
+            assert!(server.read(&mut line).await.expect("a pipe") > 0);
+            server.write_all(reply.as_bytes()).await.expect("a pipe");
+        }
+        let mut some = [0; 10];
+        server.read_exact(&mut some).await.expect("a body");
+    }
+
+    #[tokio::test]
+    async fn a_loss_or_a_stall_in_the_middle_of_the_body_is_certain() {
+        let (client, mut server) = session();
+        let (outcome, ()) = tokio::join!(deliver(client), async move { into_body(&mut server).await });
+        assert_eq!(outcome, Outcome::not_sent(Reason::LostBeforeCommit));
+
+        let (client, mut server) = session();
+        let (outcome, ()) = tokio::join!(deliver(client), into_body(&mut server));
+        assert_eq!(outcome, Outcome::not_sent(Reason::StalledBeforeCommit));
+    }
+
+    #[tokio::test]
+    async fn a_reply_in_the_middle_of_the_body_holds_the_dot_back() {
+        let message = |reason| Outcome::new(OutcomeClass::RefusedMessage, reason);
+        for (reply, wanted) in [
+            ("552 5.3.4 too big\r\n", message(Reason::MessageRefused)),
+            ("452 4.3.1 disk full\r\n", Outcome::not_sent(Reason::TemporarilyRefused)),
+            ("421 4.3.2 closing\r\n", Outcome::not_sent(Reason::TemporarilyRefused)),
+            ("250 2.0.0 Ok\r\n", Outcome::not_sent(Reason::ProtocolBeforeCommit)),
+        ] {
+            let (client, mut server) = session();
+            let serving = async {
+                into_body(&mut server).await;
+                server.write_all(reply.as_bytes()).await.expect("a pipe");
+                let mut rest = vec![];
+                server.read_to_end(&mut rest).await.expect("a pipe");
+                rest
+            };
+            let (outcome, rest) = tokio::join!(deliver(client), serving);
+            assert_eq!(outcome, wanted, "{reply}");
+            assert!(!rest.ends_with(b"\r\n.\r\n"), "{reply}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_gate_is_asked_after_the_body_and_before_the_dot() {
+        let (mut client, mut server) = session();
+        let clock = ManualClock::at(Timestamp::default());
+        let gate = Gate::new(Arc::clone(&clock) as _, Duration::from_secs(1), Timestamp::from_micros(500_000));
+        let letter =
+            Letter { from: String::new(), to: "b@example.org".to_owned(), bytes: Zeroizing::new(b"x\r\n".repeat(100)) };
+        let serving = async {
+            into_body(&mut server).await;
+            clock.advance(Duration::from_millis(600));
+            let mut rest = vec![];
+            server.read_to_end(&mut rest).await.expect("a pipe");
+            rest
+        };
+        let delivering = async move { client.deliver(&letter, &gate).await.map(|reply| reply.code()) };
+        let (outcome, rest) = tokio::join!(delivering, serving);
+        assert_eq!(outcome, Err(Outcome::never_began(Reason::DeadlinePassed)));
+        assert!(rest.ends_with(b"x\r\n") && !rest.ends_with(b".\r\n"));
     }
 }

@@ -11,9 +11,31 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-use super::settings::SmtpError;
+use super::settings::{SmtpError, SmtpSettings, TlsMode};
 use super::wire::Io;
 use crate::domain::outcome::{Outcome, OutcomeClass, Reason};
+
+/// How a connection is protected, with what it takes to do so.
+pub(super) enum Security {
+    /// Not at all.
+    Clear,
+    /// In clear up to STARTTLS.
+    StartTls(Tls),
+    /// From the first byte.
+    Implicit(Tls),
+}
+
+impl Security {
+    pub(super) fn build(settings: &SmtpSettings) -> Result<Self, SmtpError> {
+        let name = ServerName::try_from(settings.host.clone()).map_err(|_| SmtpError::Host)?;
+        let tls = |name| Tls::build(name, settings.extra_roots.as_deref());
+        Ok(match settings.tls {
+            TlsMode::None => Self::Clear,
+            TlsMode::StartTls => Self::StartTls(tls(name)?),
+            TlsMode::Implicit => Self::Implicit(tls(name)?),
+        })
+    }
+}
 
 /// How to speak TLS with one host.
 #[derive(Clone)]
@@ -24,8 +46,7 @@ pub(super) struct Tls {
 
 impl Tls {
     /// Trusts the system's roots and those in `extra_roots` (PEM).
-    pub(super) fn build(host: &str, extra_roots: Option<&Path>) -> Result<Self, SmtpError> {
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| SmtpError::Host)?;
+    fn build(name: ServerName<'static>, extra_roots: Option<&Path>) -> Result<Self, SmtpError> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(file) = extra_roots {

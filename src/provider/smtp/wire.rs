@@ -49,8 +49,11 @@ impl Wire {
     /// [`Fault::Garbled`] when bytes are waiting that came before the handshake: keeping them would let anybody on the
     /// path put words into the server's mouth (RFC 3207 section 6).
     pub(super) fn into_stream(mut self) -> Result<Box<dyn Io>, Fault> {
-        self.silent()?;
-        Ok(self.stream)
+        match self.silent() {
+            Err(Fault::Garbled) => Err(Fault::Garbled),
+            // A server that has hung up is the handshake's to notice.
+            Ok(()) | Err(_) => Ok(self.stream),
+        }
     }
 
     /// Nothing may be waiting to be read when we speak: every reply belongs to the command before it.

@@ -3,5 +3,6 @@
 pub mod desk;
 pub mod bench;
 
+pub mod pki;
 pub mod sample;
 pub mod smtp_oracle;

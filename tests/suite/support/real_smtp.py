@@ -56,7 +56,9 @@ tls.load_cert_chain(cert, key)
 
 class AnyPort(Controller):
     def _trigger_server(self):
-        """The stock one connects to the configured port, which is 0 here."""
+        """Tries the port that the system chose, where the stock one tries port 0."""
+        self.port = self.server.sockets[0].getsockname()[1]
+        super()._trigger_server()
 
 
 controller = AnyPort(
@@ -69,6 +71,6 @@ controller = AnyPort(
     authenticator=authenticate,
 )
 controller.start()
-print(controller.server.sockets[0].getsockname()[1], flush=True)
+print(controller.port, flush=True)
 sys.stdin.read()
 controller.stop(no_assert=True)
