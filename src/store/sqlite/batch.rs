@@ -1,4 +1,5 @@
-//! A batch as one JSON parameter: an array of arrays, blobs in hex.
+//! A batch as one JSON parameter: an array of arrays, short blobs in hex. Long ones are a parameter of their own, because
+//! JSON would double them and copy them for every cell.
 
 use data_encoding::HEXLOWER;
 
@@ -66,6 +67,10 @@ impl Cells<'_> {
         let number: i64 = number.into();
         self.next().push_str(&number.to_string());
         self
+    }
+
+    pub(super) fn opt_size(&mut self, size: Option<usize>) -> &mut Self {
+        self.opt_int(size.map(|size| i64::try_from(size).unwrap_or(i64::MAX)))
     }
 
     fn null(&mut self) -> &mut Self {

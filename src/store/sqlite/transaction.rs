@@ -200,16 +200,20 @@ impl Transaction for SqliteTransaction {
     }
 
     async fn insert_work(&mut self, rows: &[WorkRow]) -> Result<(), StoreError> {
+        // Never empty: SQLite takes every part of an empty blob for NULL.
+        let mut sealed = vec![0];
         let rows = Batch::of(rows, |row, work| {
             write_work_state(row.blob(work.id.as_bytes()), &work.state);
             row.int(work.expires_at.micros())
                 .int(work.ordered_at.micros())
                 .blob(work.user.as_bytes())
-                .blob(&Leg::encode(&work.legs))
-                .blob(&work.sealed_to)
-                .opt_blob(work.sealed_message.as_deref());
+                .blob(&Leg::encode(&work.legs));
+            for value in [Some(&work.sealed_to), work.sealed_message.as_ref()] {
+                row.opt_size(value.map(|_| sealed.len() + 1)).opt_size(value.map(Vec::len));
+                sealed.extend_from_slice(value.map_or(&[][..], Vec::as_slice));
+            }
         });
-        self.run(sqlx::query(sql::INSERT_WORK).bind(rows)).await.map(|_| ())
+        self.run(sqlx::query(sql::INSERT_WORK).bind(rows).bind(sealed)).await.map(|_| ())
     }
 
     async fn work(&mut self, ids: &[NotificationId]) -> Result<Vec<WorkRow>, StoreError> {

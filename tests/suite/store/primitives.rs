@@ -199,3 +199,18 @@ async fn a_reader_sees_every_commit_that_was_acknowledged() {
     let unseen = store.reader().status(&tenant("acme"), &StatusSelector::Id(id(99))).await.expect("reads");
     assert!(unseen.is_none(), "not committed");
 }
+
+#[tokio::test]
+async fn sealed_values_of_any_length_stay_with_their_rows() {
+    let (_dir, store) = fresh().await;
+    let mut tx = begin(&store).await;
+    tx.insert_notifications(&[notification(0), notification(1), notification(2)]).await.expect("inserts");
+    let rows = [
+        WorkRow { sealed_to: vec![], sealed_message: None, ..work(0) },
+        WorkRow { sealed_to: vec![0; 5000], sealed_message: Some(vec![]), ..work(1) },
+        WorkRow { sealed_to: vec![9], sealed_message: Some((0..=255).collect()), ..work(2) },
+    ];
+    tx.insert_work(&rows[..1]).await.expect("inserts nothing sealed");
+    tx.insert_work(&rows[1..]).await.expect("inserts");
+    assert_eq!(debug(tx.work(&[0, 1, 2].map(id)).await), debug(Ok::<_, StoreError>(rows)));
+}
