@@ -1,5 +1,6 @@
 //! Every integration test, in one binary so that it links once. A file a topic; `support` holds the oracles.
 
+mod http_api;
 mod lifecycle;
 mod message;
 mod store;
