@@ -2,12 +2,19 @@
 //!
 //! The rooms and what each may use are told in `docs/ARCHITECTURE.md` and held by a test.
 
+pub mod cli;
 pub mod clock;
+pub mod config;
+pub mod document;
+pub mod dispatch;
 pub mod domain;
+pub mod keys;
 pub mod http;
 pub mod ledger;
 pub mod metrics;
+pub mod process;
 pub mod provider;
 pub mod render;
 pub mod store;
+pub mod telemetry;
 pub mod vault;

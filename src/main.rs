@@ -1,3 +1,7 @@
-//! The `sendonce` program.
+//! The `sendonce` program. Its exit codes are documented in [`sendonce::cli`].
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sendonce::cli::main()
+}

@@ -63,11 +63,27 @@ codes!(
     }
 );
 
+codes!(
+    /// The parts of the daemon that cause changes.
+    DaemonPart {
+        /// A newer event came in.
+        Admission = "admission",
+        /// Claims and sends.
+        Worker = "worker",
+        /// Asks about unknowns.
+        Reconciler = "reconciler",
+        /// Expires, and takes over what an earlier boot left.
+        Sweeper = "sweeper",
+        /// `sendonce recover`.
+        Recovery = "recovery",
+    }
+);
+
 /// Who caused a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actor {
-    /// A part of the daemon: `worker`, `reconciler`, `sweeper`, `admission`.
-    Daemon(&'static str),
+    /// A part of the daemon.
+    Daemon(DaemonPart),
     /// The holder of an API key, by the key's id.
     Key(ActorName),
     /// A configured provider, by its receipt.

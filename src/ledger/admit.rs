@@ -6,7 +6,7 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use crate::domain::address::Address;
-use crate::domain::audit::{Actor, Record, What};
+use crate::domain::audit::{Actor, DaemonPart, Record, What};
 use crate::domain::ids::{KeyedHash, NotificationId};
 use crate::domain::lifecycle::{Fact, Life, Outlook, State, step};
 use crate::domain::outcome::Reason;
@@ -262,7 +262,7 @@ fn end_overtaken(book: &mut Book<'_>, p: &Prepared) -> NotificationUpdate {
     let life = step(&Life::NEW, Fact::NewerEvent, outlook).map_or(Life::NEW, |step| step.life);
     let mut record = accepted_record(p, book.now);
     record.what = What::NewerEvent;
-    record.actor = Actor::Daemon("admission");
+    record.actor = Actor::Daemon(DaemonPart::Admission);
     record.from = Some(State::Accepted);
     record.to = Some(life.state);
     record.reason = Some(Reason::NewerEvent);
@@ -284,7 +284,7 @@ async fn supersede(
             continue;
         }
         let outlook = core.outlook(work, work.state.leg, book.now, false);
-        let how = Telling::new(What::NewerEvent, Actor::Daemon("admission")).because(Reason::NewerEvent);
+        let how = Telling::new(What::NewerEvent, Actor::Daemon(DaemonPart::Admission)).because(Reason::NewerEvent);
         // Live work has an edge for a newer event in every state that is not final.
         let _ended = book.apply(id, Fact::NewerEvent, outlook, how);
     }

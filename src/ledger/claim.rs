@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::domain::audit::{Actor, What};
+use crate::domain::audit::{Actor, DaemonPart, What};
 use crate::domain::ids::{KeyedHash, NotificationId, ProviderName};
 use crate::domain::lifecycle::{Fact, Outlook, State};
 use crate::domain::outcome::Reason;
@@ -45,7 +45,7 @@ pub(super) async fn claim(
 }
 
 fn end(book: &mut Book<'_>, id: NotificationId, fact: Fact, what: What, reason: Reason) {
-    let how = Telling::new(what, Actor::Daemon("worker")).because(reason);
+    let how = Telling::new(what, Actor::Daemon(DaemonPart::Worker)).because(reason);
     // Due work is waiting work, and waiting work has an edge for each of these facts.
     let _ended = book.apply(id, fact, NOTHING_FOLLOWS, how);
 }
@@ -54,7 +54,7 @@ fn end(book: &mut Book<'_>, id: NotificationId, fact: Fact, what: What, reason: 
 fn begin(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Claimed> {
     let now = book.now;
     let next = book.get(id)?.life().attempt.checked_add(1)?;
-    let how = Telling::new(What::AttemptBegun, Actor::Daemon("worker")).of_attempt(next);
+    let how = Telling::new(What::AttemptBegun, Actor::Daemon(DaemonPart::Worker)).of_attempt(next);
     book.apply(id, Fact::Claimed, NOTHING_FOLLOWS, how).ok()?;
     let entry = book.get(id)?;
     let life = entry.life();
@@ -140,8 +140,9 @@ fn asking(core: &Core, work: &WorkRow, message_id: Option<crate::domain::ids::Pr
 /// Records a repeat of the open attempt, before its first byte. It is pinned to what that attempt was.
 fn probe(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Question> {
     let next = book.get(id)?.life().attempt.checked_add(1)?;
-    let how =
-        Telling::new(What::ProbeBegun, Actor::Daemon("reconciler")).of_attempt(next).because(Reason::ProviderDedupes);
+    let how = Telling::new(What::ProbeBegun, Actor::Daemon(DaemonPart::Reconciler))
+        .of_attempt(next)
+        .because(Reason::ProviderDedupes);
     book.apply(id, Fact::ProbeBegun, NOTHING_FOLLOWS, how).ok()?;
     let now = book.now;
     let state = book.change(id)?;
@@ -160,7 +161,7 @@ pub(super) fn expire(core: &Core, book: &mut Book<'_>, id: NotificationId) {
     if !book.get(id).is_some_and(over) {
         return;
     }
-    let how = Telling::new(What::Expired, Actor::Daemon("sweeper")).because(Reason::Expired);
+    let how = Telling::new(What::Expired, Actor::Daemon(DaemonPart::Sweeper)).because(Reason::Expired);
     if book.apply(id, Fact::TimeOver, NOTHING_FOLLOWS, how) == Ok(State::Expired) {
         match book.get(id).map(|e| e.life()) {
             Some(life) if life.open.is_some() && !life.probing => ask_next(core, book, id),
@@ -195,7 +196,7 @@ pub(super) async fn reroute(
             state.asked = None;
         }
         book.place(id, Some(Queue::Send(next)), now);
-        let how = Telling::new(What::Rerouted, Actor::Daemon("worker")).because(Reason::BreakerOpen);
+        let how = Telling::new(What::Rerouted, Actor::Daemon(DaemonPart::Worker)).because(Reason::BreakerOpen);
         book.tell_entry(id, how, None);
         moved += 1;
     }
@@ -215,7 +216,7 @@ pub(super) fn strand(core: &Core, book: &mut Book<'_>, id: NotificationId) -> bo
     let outcome = crate::domain::outcome::Outcome::unknown(Reason::ProcessDied);
     let how = Telling {
         outcome: Some(outcome.class),
-        ..Telling::new(what, Actor::Daemon("sweeper")).of_attempt(life.attempt).because(outcome.reason)
+        ..Telling::new(what, Actor::Daemon(DaemonPart::Sweeper)).of_attempt(life.attempt).because(outcome.reason)
     };
     if book.apply(id, fact, NOTHING_FOLLOWS, how).is_err() {
         return false;
@@ -237,7 +238,8 @@ pub(super) fn restore(core: &Core, book: &mut Book<'_>, id: NotificationId) -> b
     let now: Timestamp = book.now;
     let Some(life) = book.get(id).map(|e| e.life()) else { return false };
     let attempt = if life.state.is_waiting() { life.attempt.saturating_add(1) } else { life.attempt };
-    let how = Telling::new(What::Restored, Actor::Daemon("recover")).of_attempt(attempt).because(Reason::Restored);
+    let how =
+        Telling::new(What::Restored, Actor::Daemon(DaemonPart::Recovery)).of_attempt(attempt).because(Reason::Restored);
     if book.apply(id, Fact::Restored, NOTHING_FOLLOWS, how).is_err() {
         return false;
     }

@@ -14,7 +14,7 @@ const RELEASE_LIMIT: u32 = 500;
 
 /// The store has not come as far as it was seen to have, or is another one.
 pub(super) async fn is_behind(store: &dyn Store, mark: Option<&Mark>) -> Result<bool, StoreError> {
-    let Some(seen) = mark.and_then(Mark::read) else { return Ok(false) };
+    let Some(seen) = mark.and_then(|mark| mark.read().cloned()) else { return Ok(false) };
     let now = store.reader().high_water().await?;
     Ok(now.incarnation != seen.incarnation || now.pos < seen.pos)
 }
@@ -36,7 +36,8 @@ impl Ledger {
         let mut marker = self.marker.lock().await;
         if let Some(mark) = marker.as_mut() {
             let now = self.core.store.reader().high_water().await?;
-            mark.write(&now).and_then(|()| mark.sync()).map_err(|_| StoreError::Unavailable)?;
+            mark.write(&now)?;
+            mark.sync()?;
         }
         Ok(())
     }

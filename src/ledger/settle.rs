@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::domain::audit::{Actor, Source, What};
+use crate::domain::audit::{Actor, DaemonPart, Source, What};
 use crate::domain::ids::{AttemptNumber, NotificationId, ProviderName};
 use crate::domain::lifecycle::{Fact, Life, State};
 use crate::domain::outcome::{LookupAnswer, Outcome, OutcomeClass, Reason};
@@ -53,7 +53,7 @@ fn telling(what: What, attempt: AttemptNumber, outcome: &Outcome) -> Telling {
     Telling {
         outcome: Some(outcome.class),
         message_id: outcome.message_id.clone(),
-        ..Telling::new(what, Actor::Daemon("worker")).of_attempt(attempt).because(outcome.reason)
+        ..Telling::new(what, Actor::Daemon(DaemonPart::Worker)).of_attempt(attempt).because(outcome.reason)
     }
 }
 
@@ -246,7 +246,10 @@ pub(super) fn answer(
         return SettleAnswer::Late(life.state);
     };
     let how = |what, reason| {
-        Telling::new(what, Actor::Daemon("reconciler")).of_attempt(attempt).because(reason).by_source(Source::Lookup)
+        Telling::new(what, Actor::Daemon(DaemonPart::Reconciler))
+            .of_attempt(attempt)
+            .because(reason)
+            .by_source(Source::Lookup)
     };
     match answer {
         LookupAnswer::Found { message_id, delivery } => {

@@ -11,6 +11,7 @@ use crate::domain::time::Timestamp;
 /// Two limits: `start_by` on the boot-time clock, after which a supervisor may take a paused worker for dead; and the
 /// octet that commits (the final dot, the end of the request) must leave before `commit_by`, the expiry less the
 /// channel's transit time. Waiting for an answer is not bound by the expiry.
+#[derive(Clone)]
 pub struct Gate {
     clock: SharedClock,
     start_by: Duration,

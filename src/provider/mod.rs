@@ -1,7 +1,15 @@
 //! The provider seam: one call of one provider, and what may be asked of it afterwards.
 
 pub mod gate;
+mod http_client;
+pub mod http_provider;
+pub mod manifest;
 pub mod mime;
+pub mod sandbox;
+pub mod smtp;
+mod receipt;
+pub mod signature;
+pub mod template;
 
 use std::time::Duration;
 

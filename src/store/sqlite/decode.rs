@@ -3,7 +3,7 @@
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteRow;
 
-use crate::domain::audit::{Actor, Record, Source, What};
+use crate::domain::audit::{Actor, DaemonPart, Record, Source, What};
 use crate::domain::content::Channel;
 use crate::domain::delivery::{Delivery, DeliveryFacts};
 use crate::domain::ids::{
@@ -252,24 +252,10 @@ pub(super) fn log(row: &SqliteRow) -> Read<LogRow> {
     Ok(LogRow { pos: c.int("pos")?, record })
 }
 
-/// The parts of the daemon that may be an actor; a record that names another is refused when it is written.
-const PARTS: [&str; 10] = [
-    "admission",
-    "committer",
-    "dispatcher",
-    "ledger",
-    "operator",
-    "receiver",
-    "reconciler",
-    "recovery",
-    "sweeper",
-    "worker",
-];
-
 /// Reads an actor as its `Display` writes it.
 pub(super) fn actor(text: &str) -> Option<Actor> {
     match text.split_once(':')? {
-        ("daemon", part) => PARTS.into_iter().find(|known| *known == part).map(Actor::Daemon),
+        ("daemon", part) => DaemonPart::from_code(part).map(Actor::Daemon),
         ("key", id) => ActorName::parse(id).ok().map(Actor::Key),
         ("provider", provider) => ProviderName::parse(provider).ok().map(Actor::Provider),
         _ => None,

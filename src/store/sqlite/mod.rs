@@ -101,7 +101,7 @@ pub struct SqliteStore {
     checkpointer: Checkpointer,
     commits: Arc<AtomicU64>,
     clock: SharedClock,
-    _lock: File,
+    lock: File,
 }
 
 impl SqliteStore {
@@ -153,7 +153,7 @@ impl SqliteStore {
             checkpointer,
             commits,
             clock,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -198,6 +198,8 @@ impl Store for SqliteStore {
         if let Some(connection) = writer.connection.take() {
             let _ = connection.close().await;
         }
+        // The next process need not wait until the last handle on this store is dropped.
+        let _ = self.lock.unlock();
     }
 }
 

@@ -1,2 +1,6 @@
 //! What tests share: the oracles, which count what they truly received, and the daemon under test.
 pub mod api;
+pub mod bench;
+
+pub mod sample;
+pub mod smtp_oracle;

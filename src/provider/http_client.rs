@@ -1,0 +1,164 @@
+//! The HTTP exchange: one request, at most one answer, and what may be concluded when there is none.
+
+use std::error::Error as _;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::gate::Gate;
+use super::manifest::request::Ready;
+use crate::domain::outcome::{Outcome, OutcomeClass, Reason};
+
+/// The longest answer that is read, in bytes.
+pub(super) const BODY_MAX: usize = 64 * 1024;
+
+/// Idle connections are closed after this, before the other side closes them while we write: common servers keep them
+/// for 5 seconds or more.
+const POOL_IDLE: Duration = Duration::from_secs(4);
+
+/// How long an exchange may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpTimeouts {
+    /// Name, connection and TLS together. Shorter than `total`: only a failure to connect proves that nothing was sent.
+    pub connect: Duration,
+    /// The whole exchange, the answer's last byte included.
+    pub total: Duration,
+}
+
+/// An answer, with its body when all of it came within [`BODY_MAX`].
+pub(super) struct Received {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Option<Bytes>,
+}
+
+/// A client for one provider. It repeats nothing, follows no redirect and heeds no proxy of the environment.
+#[derive(Debug)]
+pub(super) struct HttpClient(reqwest::Client);
+
+impl HttpClient {
+    /// `None` when the TLS library cannot be set up, as without any root certificate.
+    pub(super) fn new(timeouts: HttpTimeouts, https_only: bool) -> Option<Self> {
+        reqwest::Client::builder()
+            .retry(reqwest::retry::never())
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .http1_only()
+            .referer(false)
+            .https_only(https_only)
+            .connect_timeout(timeouts.connect)
+            .timeout(timeouts.total)
+            .pool_idle_timeout(POOL_IDLE)
+            .user_agent(concat!("sendonce/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .ok()
+            .map(Self)
+    }
+
+    /// Sends `ready`; `gate` is asked before the first byte and again when the last ones are handed over.
+    ///
+    /// # Errors
+    /// The outcome of an attempt without a complete status line.
+    pub(super) async fn exchange(&self, ready: Ready, gate: Option<&Gate>) -> Result<Received, Outcome> {
+        if let Some(gate) = gate {
+            gate.check()?;
+        }
+        let stopped = Arc::new(OnceLock::new());
+        let mut request = self.0.request(ready.method, ready.url).headers(ready.headers);
+        if !ready.body.is_empty() {
+            let body = GatedBody { data: Some(ready.body), gate: gate.cloned(), stopped: stopped.clone() };
+            request = request.body(reqwest::Body::wrap(body));
+        }
+        let mut response = request.send().await.map_err(|e| match stopped.get() {
+            Some(outcome) => Outcome::clone(outcome),
+            None => without_answer(&e.without_url()),
+        })?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let mut body = BytesMut::new();
+        let body = loop {
+            match response.chunk().await {
+                Ok(Some(chunk)) if body.len() + chunk.len() <= BODY_MAX => body.extend_from_slice(&chunk),
+                Ok(None) => break Some(body.freeze()),
+                Ok(Some(_)) | Err(_) => break None,
+            }
+        };
+        Ok(Received { status, headers, body })
+    }
+}
+
+/// What an exchange without a complete status line proves: only a failure to connect proves that nothing was sent.
+fn without_answer(error: &reqwest::Error) -> Outcome {
+    if error.is_builder() {
+        Outcome::new(OutcomeClass::RefusedAccount, Reason::AccountRefused)
+    } else if error.is_connect() {
+        Outcome::not_sent(if error.is_dns() {
+            Reason::Dns
+        } else if is_tls(error) {
+            Reason::Tls
+        } else {
+            Reason::Connect
+        })
+    } else if error.is_timeout() {
+        Outcome::unknown(Reason::AnswerTimeout)
+    } else if is_garbage(error) {
+        Outcome::unknown(Reason::UnreadableAnswer)
+    } else {
+        Outcome::unknown(Reason::LostAnswer)
+    }
+}
+
+/// The TLS library reports its errors as `InvalidData`; those of the network have kinds of their own.
+fn is_tls(error: &reqwest::Error) -> bool {
+    causes(error).filter_map(|e| e.downcast_ref::<std::io::Error>()).any(|e| {
+        let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<std::io::Error>());
+        [Some(e), inner].into_iter().flatten().any(|e| e.kind() == std::io::ErrorKind::InvalidData)
+    })
+}
+
+fn is_garbage(error: &reqwest::Error) -> bool {
+    causes(error).filter_map(|e| e.downcast_ref::<hyper::Error>()).any(hyper::Error::is_parse)
+}
+
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |&e| e.source())
+}
+
+/// A request's body that asks the gate at the moment when it is handed over. The head is written together with it, so a
+/// request that is stopped here has not left.
+struct GatedBody {
+    data: Option<Bytes>,
+    gate: Option<Gate>,
+    stopped: Arc<OnceLock<Outcome>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("stopped by the gate")]
+struct Stopped;
+
+impl Body for GatedBody {
+    type Data = Bytes;
+    type Error = Stopped;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Stopped>>> {
+        let this = self.get_mut();
+        let Some(data) = this.data.take() else { return Poll::Ready(None) };
+        if let Some(Err(outcome)) = this.gate.as_ref().map(Gate::check) {
+            let _ = this.stopped.set(outcome);
+            return Poll::Ready(Some(Err(Stopped)));
+        }
+        Poll::Ready(Some(Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.data.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.data.as_ref().map_or(0, |d| d.len() as u64))
+    }
+}

@@ -1,0 +1,208 @@
+//! Proofs of a receipt's origin: pure functions over raw bytes. Each takes several secrets, so that one can be rotated,
+//! and compares in constant time.
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::{digest, hmac, signature};
+use data_encoding::{BASE64, HEXLOWER};
+
+use crate::domain::time::Timestamp;
+
+/// How far a signed time may be from now, either way, in seconds. Telnyx and Standard Webhooks name the same.
+pub const TOLERANCE_SECONDS: i64 = 300;
+
+fn same(a: &[u8], b: &[u8]) -> bool {
+    verify_slices_are_equal(a, b).is_ok()
+}
+
+fn fresh(timestamp: &str, now: Timestamp) -> bool {
+    timestamp.parse::<i64>().is_ok_and(|t| (now.micros() / 1_000_000).abs_diff(t) <= TOLERANCE_SECONDS.unsigned_abs())
+}
+
+/// Twilio's `X-Twilio-Signature`: base64 of HMAC-SHA-1, under the account's token, over the full URL and each form field
+/// sorted by name, name and value joined; values of a repeated name are sorted and each counts once. The URL is tried
+/// with and without its default port. A URL with `bodySHA256` is signed alone and vouches for the body.
+///
+/// Source: Twilio, "Webhooks security" (<https://www.twilio.com/docs/usage/webhooks/webhooks-security>).
+pub fn verify_twilio(tokens: &[&str], url: &str, form: &[(String, String)], body: &[u8], header: &str) -> bool {
+    let Ok(given) = BASE64.decode(header.as_bytes()) else { return false };
+    let mut fields: Vec<&(String, String)> = form.iter().collect();
+    fields.sort();
+    fields.dedup();
+    let body_hash = url.split_once("bodySHA256=").map(|(_, rest)| rest.split('&').next().unwrap_or(rest));
+    if let Some(wanted) = body_hash {
+        let hash = HEXLOWER.encode(digest::digest(&digest::SHA256, body).as_ref());
+        if !same(hash.as_bytes(), wanted.as_bytes()) {
+            return false;
+        }
+        fields.clear();
+    }
+    let tail: String = fields.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]).collect();
+    let urls = port_variants(url);
+    tokens.iter().any(|token| {
+        let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, token.as_bytes());
+        urls.iter().any(|url| hmac::verify(&key, format!("{url}{tail}").as_bytes(), &given).is_ok())
+    })
+}
+
+/// `url` as it is, and with its default port added or taken away.
+fn port_variants(url: &str) -> Vec<String> {
+    let mut urls = vec![url.to_owned()];
+    for (scheme, port) in [("https://", ":443"), ("http://", ":80")] {
+        if let Some(rest) = url.strip_prefix(scheme) {
+            let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+            match host.strip_suffix(port) {
+                Some(bare) => urls.push(format!("{scheme}{bare}{path}")),
+                None => urls.push(format!("{scheme}{host}{port}{path}")),
+            }
+        }
+    }
+    urls
+}
+
+/// Telnyx's `telnyx-signature-ed25519`: base64 of an Ed25519 signature over `TIMESTAMP|BODY`, where the time is that of
+/// `telnyx-timestamp`. The keys are base64 too.
+///
+/// Source: Telnyx, "Webhook fundamentals" (<https://developers.telnyx.com/development/api-fundamentals/webhooks/receiving-webhooks>).
+pub fn verify_telnyx(keys: &[&str], timestamp: &str, body: &[u8], header: &str, now: Timestamp) -> bool {
+    let Ok(given) = BASE64.decode(header.as_bytes()) else { return false };
+    let signed = [timestamp.as_bytes(), b"|", body].concat();
+    fresh(timestamp, now)
+        && keys.iter().any(|key| {
+            BASE64.decode(key.as_bytes()).is_ok_and(|key| {
+                signature::UnparsedPublicKey::new(&signature::ED25519, key).verify(&signed, &given).is_ok()
+            })
+        })
+}
+
+/// Standard Webhooks: a list of `v1,` and base64 of HMAC-SHA-256 over `ID.TIMESTAMP.BODY`; the secret is `whsec_` and
+/// base64. One signature that fits is enough.
+///
+/// Source: Standard Webhooks specification, "Signature scheme" (<https://www.standardwebhooks.com>).
+pub fn verify_standard(secrets: &[&str], id: &str, timestamp: &str, body: &[u8], header: &str, now: Timestamp) -> bool {
+    let signed = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body].concat();
+    let given: Vec<Vec<u8>> = header
+        .split(' ')
+        .filter_map(|signature| BASE64.decode(signature.strip_prefix("v1,")?.as_bytes()).ok())
+        .collect();
+    fresh(timestamp, now)
+        && secrets.iter().any(|secret| {
+            let secret = BASE64.decode(secret.strip_prefix("whsec_").unwrap_or(secret).as_bytes());
+            secret.is_ok_and(|secret| {
+                let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
+                given.iter().any(|tag| hmac::verify(&key, &signed, tag).is_ok())
+            })
+        })
+}
+
+/// HTTP Basic authorisation (RFC 7617 section 2).
+pub fn verify_basic(user: &str, passwords: &[&str], header: &str) -> bool {
+    let encoded = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"));
+    let Some(Ok(given)) = encoded.map(|(_, encoded)| BASE64.decode(encoded.trim().as_bytes())) else { return false };
+    passwords.iter().any(|password| same(&given, format!("{user}:{password}").as_bytes()))
+}
+
+/// A secret that the URL holds, as the last segment of its path or as the query's `key`. An empty secret proves nothing.
+pub fn verify_secret_path(secrets: &[&str], path: &str, key: Option<&str>) -> bool {
+    let segment = path.rsplit('/').next().unwrap_or_default();
+    secrets.iter().filter(|s| !s.is_empty()).any(|secret| {
+        same(secret.as_bytes(), segment.as_bytes()) || key.is_some_and(|key| same(secret.as_bytes(), key.as_bytes()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+
+    use super::*;
+
+    const URL: &str = "https://mycompany.com/myapp.php?foo=1&bar=2";
+    const TWILIO: &str = "RSOYDt4T1cUTdK1PDd93/VVr8B8=";
+
+    fn form() -> Vec<(String, String)> {
+        [
+            ("To", "+18005551212"),
+            ("CallSid", "CA1234567890ABCDE"),
+            ("Caller", "+14158675309"),
+            ("Digits", "1234"),
+            ("From", "+14158675309"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec()
+    }
+
+    #[test]
+    fn twilios_published_example_verifies_and_a_changed_one_does_not() {
+        assert!(verify_twilio(&["other", "12345"], URL, &form(), b"", TWILIO));
+        let with_port = URL.replace(".com/", ".com:443/");
+        assert!(verify_twilio(&["12345"], &with_port, &form(), b"", TWILIO));
+        assert!(!verify_twilio(&["12346"], URL, &form(), b"", TWILIO));
+        assert!(!verify_twilio(&["12345"], &URL.replace("bar=2", "bar=3"), &form(), b"", TWILIO));
+        let mut changed = form();
+        changed[3].1 = "1235".to_owned();
+        assert!(!verify_twilio(&["12345"], URL, &changed, b"", TWILIO));
+        for header in ["", "!", "RSOYDt4T1cUTdK1PDd93"] {
+            assert!(!verify_twilio(&["12345"], URL, &form(), b"", header), "{header}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_twilio_vouches_for_in_the_url_must_be_that_one() {
+        let hash = HEXLOWER.encode(digest::digest(&digest::SHA256, b"{}").as_ref());
+        let url = format!("https://example.org/x?bodySHA256={hash}");
+        let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"t");
+        let header = BASE64.encode(hmac::sign(&key, url.as_bytes()).as_ref());
+        assert!(verify_twilio(&["t"], &url, &[], b"{}", &header));
+        assert!(!verify_twilio(&["t"], &url, &[], b"{ }", &header));
+    }
+
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const ID: &str = "msg_p5jXN8AQM9LWM0D4loKWxJek";
+    const STANDARD: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+    const BODY: &[u8] = br#"{"test": 2432232314}"#;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn the_published_standard_webhook_verifies_within_five_minutes_only() {
+        let verify =
+            |secret, body, header: &str, now| verify_standard(&[secret], ID, "1614265330", body, header, at(now));
+        for now in [1_614_265_330, 1_614_265_030, 1_614_265_630] {
+            assert!(verify(SECRET, BODY, STANDARD, now), "{now}");
+        }
+        for now in [1_614_265_029, 1_614_265_631, 0] {
+            assert!(!verify(SECRET, BODY, STANDARD, now), "{now}");
+        }
+        let list = format!("v1a,AAAA v1,AAAA {STANDARD}");
+        assert!(verify(SECRET, BODY, &list, 1_614_265_330));
+        assert!(!verify(SECRET, b"{}", STANDARD, 1_614_265_330));
+        assert!(!verify("whsec_AAAA", BODY, STANDARD, 1_614_265_330));
+        assert!(!verify(SECRET, BODY, &STANDARD.replace("v1,", "v2,"), 1_614_265_330));
+        assert!(!verify_standard(&[SECRET], ID, "soon", BODY, STANDARD, at(1_614_265_330)));
+    }
+
+    #[test]
+    fn a_telnyx_receipt_is_bound_to_its_time_and_body() {
+        let pair = Ed25519KeyPair::generate().expect("a key pair");
+        let key = BASE64.encode(pair.public_key().as_ref());
+        let header = BASE64.encode(pair.sign(b"1000|{}").as_ref());
+        let verify = |keys: &[&str], time: &str, body: &[u8], now| verify_telnyx(keys, time, body, &header, at(now));
+        assert!(verify(&["bad", &key], "1000", b"{}", 1299));
+        assert!(!verify(&[&key], "1000", b"{}", 1301));
+        assert!(!verify(&[&key], "1001", b"{}", 1000));
+        assert!(!verify(&[&key], "1000", b"{ }", 1000));
+        assert!(!verify(&[], "1000", b"{}", 1000));
+    }
+
+    #[test]
+    fn a_password_or_path_must_be_the_whole_secret() {
+        let header = format!("Basic {}", BASE64.encode(b"hook:s3cret"));
+        assert!(verify_basic("hook", &["old", "s3cret"], &header));
+        assert!(!verify_basic("hook", &["s3cre"], &header));
+        assert!(!verify_basic("hook", &["s3cret"], &header.replace("Basic", "Bearer")));
+        assert!(verify_secret_path(&["s3cret"], "/v1/receipts/x/s3cret", None));
+        assert!(verify_secret_path(&["s3cret"], "/v1/receipts/x", Some("s3cret")));
+        assert!(!verify_secret_path(&["s3cret", ""], "/v1/receipts/x/", Some("")));
+    }
+}

@@ -1,0 +1,524 @@
+//! SMTP, stage by stage: what is certain is told as certain, and what is not as unknown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use Act::{Close, Half, HalfClose, Late, Reply, ReplyClose, Reset, Stall};
+use OutcomeClass::{Accepted, NeverBegan, NotSent, RefusedAccount, RefusedMessage, Unknown};
+use Stage::{Auth, Body, Data, Dot, Ehlo, Greeting, Mail, Quit, Rcpt, StartTls, Tls};
+use secrecy::SecretString;
+use sendonce::clock::Clock;
+use sendonce::domain::address::MailAddress;
+use sendonce::domain::ids::ProviderName;
+use sendonce::domain::outcome::{Outcome, OutcomeClass, Reason};
+use sendonce::domain::time::Timestamp;
+use sendonce::provider::Provider;
+use sendonce::provider::gate::Gate;
+use sendonce::provider::smtp::{SmtpError, SmtpProvider, SmtpSettings, StageTimeouts, TlsMode};
+
+use crate::support::sample::{LINK, dispatch, email, index_key, open_gate};
+use crate::support::smtp_oracle::{Act, Pki, Script, SmtpOracle, Stage};
+
+const PASSWORD: &str = "p@ss:w/rd%25+ é";
+/// Long enough for every stage of a busy machine, short enough to wait for.
+const LIMIT: Duration = Duration::from_secs(3);
+
+fn settings(oracle: &SmtpOracle) -> SmtpSettings {
+    let from = MailAddress::parse("no-reply@example.org").expect("a mail address");
+    SmtpSettings {
+        port: oracle.addr().port(),
+        tls: TlsMode::None,
+        from_name: Some("Example".to_owned()),
+        timeouts: StageTimeouts::uniform(LIMIT),
+        ..SmtpSettings::new("localhost", from)
+    }
+}
+
+fn secured(oracle: &SmtpOracle, pki: &Pki) -> SmtpSettings {
+    SmtpSettings {
+        tls: TlsMode::StartTls,
+        extra_roots: Some(pki.roots()),
+        credentials: Some(("mailer".to_owned(), SecretString::from(PASSWORD))),
+        ..settings(oracle)
+    }
+}
+
+fn provider(settings: SmtpSettings) -> SmtpProvider {
+    let name = ProviderName::parse("smtp").expect("a name");
+    SmtpProvider::build(name, settings, &index_key()).expect("good settings")
+}
+
+/// Sends attempt 1 of notification `n`.
+async fn send(provider: &SmtpProvider, n: u8) -> Outcome {
+    provider.send(&dispatch(&index_key(), n, 1, email("user@example.net")), &open_gate()).await
+}
+
+async fn ending(provider: &SmtpProvider, n: u8) -> (OutcomeClass, Reason) {
+    let outcome = send(provider, n).await;
+    (outcome.class, outcome.reason)
+}
+
+type Row = (Stage, Act, OutcomeClass, Reason);
+
+async fn play(row: Row, script: Script, pki: Option<&Pki>) {
+    let (stage, act, class, reason) = row;
+    let oracle = SmtpOracle::start(script.on(stage, act.clone())).await;
+    let provider = provider(pki.map_or_else(|| settings(&oracle), |pki| secured(&oracle, pki)));
+    assert_eq!(ending(&provider, 1).await, (class, reason), "{stage:?} {act:?}");
+    let accepted = oracle.messages().iter().filter(|m| m.accepted).count();
+    match class {
+        Accepted => assert_eq!(accepted, 1, "{stage:?} {act:?}"),
+        Unknown => {}
+        _ => assert_eq!(accepted, 0, "{stage:?} {act:?}"),
+    }
+}
+
+#[tokio::test]
+async fn every_fault_at_every_stage_ends_as_the_table_says() {
+    let table: Vec<Row> = vec![
+        (Greeting, Reply("421 4.3.2 busy"), NotSent, Reason::TemporarilyRefused),
+        (Greeting, Reply("554 no service here"), NotSent, Reason::TemporarilyRefused),
+        (Greeting, Reply("HTTP/1.1 200 OK"), NotSent, Reason::ProtocolBeforeCommit),
+        (Greeting, Reply("250 eager"), NotSent, Reason::ProtocolBeforeCommit),
+        (Greeting, Half("22"), NotSent, Reason::StalledBeforeCommit),
+        (Greeting, HalfClose("220"), NotSent, Reason::LostBeforeCommit),
+        (Greeting, Close, NotSent, Reason::LostBeforeCommit),
+        (Greeting, Reset, NotSent, Reason::LostBeforeCommit),
+        (Greeting, Stall, NotSent, Reason::StalledBeforeCommit),
+        (Ehlo, Reply("421 busy"), NotSent, Reason::TemporarilyRefused),
+        (Ehlo, Reply("502 5.5.1 no"), NotSent, Reason::TemporarilyRefused),
+        (Ehlo, Reply("550 5.7.1 not from there"), RefusedAccount, Reason::AccountRefused),
+        (Ehlo, Close, NotSent, Reason::LostBeforeCommit),
+        (Ehlo, Reset, NotSent, Reason::LostBeforeCommit),
+        (Ehlo, Stall, NotSent, Reason::StalledBeforeCommit),
+        (Mail, Reply("451 4.3.0 later"), NotSent, Reason::TemporarilyRefused),
+        (Mail, Reply("421 4.3.2 closing"), NotSent, Reason::TemporarilyRefused),
+        (Mail, Reply("530 5.7.0 authenticate first"), RefusedAccount, Reason::AccountRefused),
+        (Mail, Reply("550 5.7.1 policy"), RefusedAccount, Reason::AccountRefused),
+        (Mail, Reply("553 5.1.8 bad sender"), RefusedAccount, Reason::AccountRefused),
+        (Mail, Reply("552 5.3.4 too big"), RefusedMessage, Reason::BadContent),
+        (Mail, Reply("354 what"), NotSent, Reason::ProtocolBeforeCommit),
+        (Mail, Close, NotSent, Reason::LostBeforeCommit),
+        (Mail, Reset, NotSent, Reason::LostBeforeCommit),
+        (Mail, Stall, NotSent, Reason::StalledBeforeCommit),
+        (Rcpt, Reply("450 4.2.1 later"), NotSent, Reason::TemporarilyRefused),
+        (Rcpt, Reply("452 4.2.2 full"), NotSent, Reason::TemporarilyRefused),
+        (Rcpt, Reply("421 closing"), NotSent, Reason::TemporarilyRefused),
+        (Rcpt, Reply("550 5.1.1 no such user"), RefusedMessage, Reason::BadAddress),
+        (Rcpt, Reply("550-5.1.1 no such\r\n550 5.1.1 user"), RefusedMessage, Reason::BadAddress),
+        (Rcpt, Reply("550 no such user"), RefusedMessage, Reason::BadAddress),
+        (Rcpt, Reply("551 not local"), RefusedMessage, Reason::BadAddress),
+        (Rcpt, Reply("553 5.1.3 bad form"), RefusedMessage, Reason::BadAddress),
+        (Rcpt, Reply("554 5.7.1 relay access denied"), RefusedAccount, Reason::AccountRefused),
+        (Rcpt, Reply("554 no"), RefusedMessage, Reason::MessageRefused),
+        (Rcpt, Reply("251 will forward"), Accepted, Reason::Ok),
+        (Rcpt, Close, NotSent, Reason::LostBeforeCommit),
+        (Rcpt, Reset, NotSent, Reason::LostBeforeCommit),
+        (Rcpt, Stall, NotSent, Reason::StalledBeforeCommit),
+        (Data, Reply("451 4.3.0 later"), NotSent, Reason::TemporarilyRefused),
+        (Data, Reply("554 5.5.1 no valid recipients"), RefusedMessage, Reason::MessageRefused),
+        (Data, Reply("250 2.1.5 Ok"), NotSent, Reason::ProtocolBeforeCommit),
+        (Data, Half("35"), NotSent, Reason::StalledBeforeCommit),
+        (Data, Half("354-go on\r\n"), NotSent, Reason::StalledBeforeCommit),
+        (Data, Close, NotSent, Reason::LostBeforeCommit),
+        (Data, Reset, NotSent, Reason::LostBeforeCommit),
+        (Data, Stall, NotSent, Reason::StalledBeforeCommit),
+        (Dot, Act::Normal, Accepted, Reason::Ok),
+        (Dot, Reply("250"), Accepted, Reason::Ok),
+        (Dot, Reply("250-2.0.0 one\r\n250 2.0.0 two"), Accepted, Reason::Ok),
+        (Dot, Late(Duration::from_millis(300), "250 2.0.0 scanned"), Accepted, Reason::Ok),
+        (Dot, ReplyClose("250 2.0.0 bye"), Accepted, Reason::Ok),
+        (Dot, Reply("451 4.3.0 later"), NotSent, Reason::TemporarilyRefused),
+        (Dot, Reply("452 4.3.1 disk full"), NotSent, Reason::TemporarilyRefused),
+        (Dot, Reply("550 5.1.1 no such user"), RefusedMessage, Reason::BadAddress),
+        (Dot, Reply("554 5.6.0 bad content"), RefusedMessage, Reason::BadContent),
+        (Dot, Reply("554 5.7.1 spam"), RefusedMessage, Reason::MessageRefused),
+        (Dot, Reply("554"), RefusedMessage, Reason::MessageRefused),
+        (Dot, Reply("421 4.3.2 closing"), Unknown, Reason::ServerFault),
+        (Dot, ReplyClose("421 4.3.2 closing"), Unknown, Reason::ServerFault),
+        (Dot, Reply("354 more"), Unknown, Reason::UnreadableAnswer),
+        (Dot, Reply("OK"), Unknown, Reason::UnreadableAnswer),
+        (Dot, Reply("250-one\r\n554 two"), Unknown, Reason::UnreadableAnswer),
+        (Dot, Half("2"), Unknown, Reason::AnswerTimeout),
+        (Dot, Half("250 2.0.0 Ok"), Unknown, Reason::AnswerTimeout),
+        (Dot, Half("250-2.0.0 Ok\r\n"), Unknown, Reason::AnswerTimeout),
+        (Dot, HalfClose("250 2.0.0 Ok"), Unknown, Reason::LostAnswer),
+        (Dot, Close, Unknown, Reason::LostAnswer),
+        (Dot, Reset, Unknown, Reason::LostAnswer),
+        (Dot, Stall, Unknown, Reason::AnswerTimeout),
+        (Quit, Reply("500 what"), Accepted, Reason::Ok),
+        (Quit, Stall, Accepted, Reason::Ok),
+    ];
+    futures_util::future::join_all(table.into_iter().map(|row| play(row, Script::plain(), None))).await;
+}
+
+#[tokio::test]
+async fn every_fault_on_the_way_to_a_secured_session_is_certain_and_blames_the_right_side() {
+    let pki = Pki::new();
+    let table: Vec<Row> = vec![
+        (StartTls, Reply("454 4.7.0 TLS not available"), NotSent, Reason::Tls),
+        (StartTls, Reply("502 5.5.1 no"), RefusedAccount, Reason::TlsRequired),
+        (StartTls, Act::Inject("250 forged\r\n"), NotSent, Reason::ProtocolBeforeCommit),
+        (StartTls, Close, NotSent, Reason::LostBeforeCommit),
+        (StartTls, Stall, NotSent, Reason::StalledBeforeCommit),
+        (Tls, Close, NotSent, Reason::Tls),
+        (Tls, Stall, NotSent, Reason::StalledBeforeCommit),
+        (Tls, Reply("250 no TLS here"), RefusedAccount, Reason::TlsRequired),
+        // A fatal alert "protocol version", as a server sends it that knows nothing later than TLS 1.0.
+        (Tls, HalfClose("\x15\x03\x01\x00\x02\x02\x46"), RefusedAccount, Reason::TlsRequired),
+        (Auth, Reply("535 5.7.8 no"), RefusedAccount, Reason::BadCredentials),
+        (Auth, Reply("534 5.7.9 too weak"), RefusedAccount, Reason::AccountRefused),
+        (Auth, Reply("504 5.5.4 unknown mechanism"), RefusedAccount, Reason::AccountRefused),
+        (Auth, Reply("454 4.7.0 later"), NotSent, Reason::TemporarilyRefused),
+        (Auth, Reply("421 closing"), NotSent, Reason::TemporarilyRefused),
+        (Auth, Reply("334 more"), NotSent, Reason::ProtocolBeforeCommit),
+        (Auth, Close, NotSent, Reason::LostBeforeCommit),
+        (Auth, Stall, NotSent, Reason::StalledBeforeCommit),
+        (Dot, Act::Normal, Accepted, Reason::Ok),
+        (Dot, Close, Unknown, Reason::LostAnswer),
+        (Dot, Reset, Unknown, Reason::LostAnswer),
+        (Dot, Stall, Unknown, Reason::AnswerTimeout),
+    ];
+    let script = || Script::starttls(pki.good()).login("mailer", PASSWORD);
+    futures_util::future::join_all(table.into_iter().map(|row| play(row, script(), Some(&pki)))).await;
+}
+
+#[tokio::test]
+async fn without_tls_nothing_secret_leaves_and_the_channel_is_at_fault() {
+    let pki = Pki::new();
+    let stranger = Pki::new();
+    let table = [
+        ("no STARTTLS", Script::plain(), TlsMode::StartTls, Reason::TlsRequired),
+        ("wrong host", Script::starttls(pki.wrong_host()), TlsMode::StartTls, Reason::Tls),
+        ("expired", Script::starttls(pki.expired()), TlsMode::StartTls, Reason::Tls),
+        ("unknown authority", Script::starttls(stranger.good()), TlsMode::StartTls, Reason::Tls),
+        ("wrong host, implicit", Script::implicit(pki.wrong_host()), TlsMode::Implicit, Reason::Tls),
+        ("port 465 in clear", Script::plain(), TlsMode::Implicit, Reason::TlsRequired),
+    ];
+    for (what, script, tls, reason) in table {
+        let oracle = SmtpOracle::start(script.login("mailer", PASSWORD)).await;
+        let provider = provider(SmtpSettings { tls, ..secured(&oracle, &pki) });
+        assert_eq!(ending(&provider, 1).await, (RefusedAccount, reason), "{what}");
+        let commands = oracle.commands();
+        let harmless = |verb: &String| matches!(verb.as_str(), "EHLO" | "STARTTLS") || !verb.is_ascii();
+        assert!(commands.iter().all(|v| harmless(v) || v.contains('\u{fffd}')), "{what}: {commands:?}");
+        assert!(oracle.messages().is_empty(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_pass_under_tls_alone_by_either_mechanism() {
+    let pki = Pki::new();
+    for (script, tls) in [
+        (Script::starttls(pki.good()).mechanisms("PLAIN"), TlsMode::StartTls),
+        (Script::starttls(pki.good()).mechanisms("LOGIN"), TlsMode::StartTls),
+        (Script::implicit(pki.good()), TlsMode::Implicit),
+    ] {
+        let oracle = SmtpOracle::start(script.login("mailer", PASSWORD)).await;
+        let provider = provider(SmtpSettings { tls, ..secured(&oracle, &pki) });
+        assert_eq!(ending(&provider, 1).await, (Accepted, Reason::Ok));
+        let clear = oracle.heard_in_clear();
+        assert!(clear.iter().all(|l| l.starts_with("EHLO") || l == "STARTTLS"), "{clear:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_a_mechanism_of_ours_is_a_fault_of_the_account() {
+    let pki = Pki::new();
+    let oracle = SmtpOracle::start(Script::starttls(pki.good()).login("mailer", PASSWORD).mechanisms("GSSAPI")).await;
+    assert_eq!(ending(&provider(secured(&oracle, &pki)), 1).await, (RefusedAccount, Reason::AccountRefused));
+}
+
+#[tokio::test]
+async fn a_refused_password_shows_neither_in_debug_nor_in_the_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let pki = Pki::new();
+    let oracle = SmtpOracle::start(Script::starttls(pki.good()).login("mailer", "another")).await;
+    let provider = provider(secured(&oracle, &pki));
+    tracing::info!("begins");
+    let outcome = send(&provider, 1).await;
+    assert_eq!((outcome.class, outcome.reason), (RefusedAccount, Reason::BadCredentials));
+    let log = String::from_utf8(log.0.lock().expect("the log").clone()).expect("a log in UTF-8");
+    assert!(log.contains("begins"), "the log is watched");
+    for said in [format!("{outcome:?}"), format!("{provider:?}"), log] {
+        for secret in [PASSWORD, "cEBzcz", "493021", "user@example.net", "no-reply@"] {
+            assert!(!said.contains(secret), "{secret} in {said}");
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("the log").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_is_certain() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let from = MailAddress::parse("no-reply@example.org").expect("a mail address");
+    let base = SmtpSettings { tls: TlsMode::None, port: gone.port(), ..SmtpSettings::new("127.0.0.1", from) };
+    assert_eq!(ending(&provider(base.clone()), 1).await, (NotSent, Reason::Connect));
+    let nowhere = SmtpSettings { host: "nowhere.invalid".to_owned(), ..base };
+    assert_eq!(ending(&provider(nowhere), 1).await, (NotSent, Reason::Dns));
+}
+
+#[tokio::test]
+async fn a_loss_in_the_middle_of_a_long_body_is_certain() {
+    for (act, class, reason) in [
+        (Close, NotSent, Reason::LostBeforeCommit),
+        (Reset, NotSent, Reason::LostBeforeCommit),
+        (Reply("552 5.3.4 too big"), RefusedMessage, Reason::MessageRefused),
+        (Reply("452 4.3.1 disk full"), NotSent, Reason::TemporarilyRefused),
+        (Reply("250 2.0.0 Ok"), NotSent, Reason::ProtocolBeforeCommit),
+    ] {
+        let oracle = SmtpOracle::start(Script::plain().on(Body, act.clone())).await;
+        let provider = provider(settings(&oracle));
+        let mut long = dispatch(&index_key(), 1, 1, email("user@example.net"));
+        if let Some(mail) = &mut long.content.mail {
+            mail.text = "0123456789abcdef\n".repeat(500_000);
+        }
+        let outcome = provider.send(&long, &open_gate()).await;
+        assert_eq!((outcome.class, outcome.reason), (class, reason), "{act:?}");
+        assert!(oracle.messages().is_empty(), "{act:?}: no dot may follow");
+    }
+}
+
+#[tokio::test]
+async fn a_late_reply_is_never_read_as_the_answer_to_the_next_message() {
+    let late = Late(LIMIT + Duration::from_millis(500), "250 2.0.0 late");
+    let refused = Reply("554 5.7.1 refused");
+    let oracle = SmtpOracle::start(Script::plain().once(Dot, late).once(Dot, refused)).await;
+    let provider = provider(settings(&oracle));
+    assert_eq!(ending(&provider, 1).await, (Unknown, Reason::AnswerTimeout));
+    assert_eq!(ending(&provider, 2).await, (RefusedMessage, Reason::MessageRefused));
+    assert_eq!(oracle.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_second_reply_to_one_command_is_never_taken_for_the_next_one() {
+    for stage in [Greeting, Ehlo, Mail, Rcpt, Data] {
+        let oracle = SmtpOracle::start(Script::plain().on(stage, Act::Inject("250 2.0.0 Ok\r\n"))).await;
+        let outcome = send(&provider(settings(&oracle)), 1).await;
+        assert_eq!(outcome.class, NotSent, "{stage:?}");
+        assert!(oracle.messages().is_empty(), "{stage:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_after_a_clean_end_and_says_quit_when_it_waited_too_long() {
+    let oracle = SmtpOracle::start(Script::plain()).await;
+    let idle = Duration::from_millis(600);
+    let provider = provider(SmtpSettings { idle, ..settings(&oracle) });
+    assert_eq!(ending(&provider, 1).await, (Accepted, Reason::Ok));
+    assert_eq!(ending(&provider, 2).await, (Accepted, Reason::Ok));
+    assert_eq!(oracle.connections(), 1);
+    oracle.wait_until("QUIT", |o| o.commands().iter().any(|c| c == "QUIT")).await;
+    assert_eq!(ending(&provider, 3).await, (Accepted, Reason::Ok));
+    assert_eq!((oracle.connections(), oracle.messages().len()), (2, 3));
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_gave_up_while_it_waited_costs_nothing() {
+    let second_mail = |act| Script::plain().once(Mail, Act::Normal).once(Mail, act);
+    let scripts = [
+        Script::plain().once(Dot, Act::Inject("421 4.4.2 idle too long\r\n")),
+        Script::plain().once(Dot, ReplyClose("250 2.0.0 Ok")),
+        second_mail(ReplyClose("421 4.4.2 idle too long")),
+        second_mail(Close),
+        second_mail(Reset),
+    ];
+    for script in scripts {
+        let oracle = SmtpOracle::start(script).await;
+        let provider = provider(SmtpSettings { idle: Duration::from_secs(60), ..settings(&oracle) });
+        for n in 1..=2 {
+            assert_eq!(ending(&provider, n).await, (Accepted, Reason::Ok));
+        }
+        let messages = oracle.messages();
+        assert_eq!((oracle.connections(), messages.len()), (2, 2));
+        assert!(messages.iter().all(|m| m.accepted));
+    }
+}
+
+#[tokio::test]
+async fn every_attempt_carries_the_same_message_id() {
+    let oracle = SmtpOracle::start(Script::plain().once(Dot, Reply("451 4.3.0 later"))).await;
+    let provider = provider(settings(&oracle));
+    for (attempt, class) in [(1, NotSent), (2, Accepted)] {
+        let message = dispatch(&index_key(), 7, attempt, email("user@example.net"));
+        assert_eq!(provider.send(&message, &open_gate()).await.class, class);
+    }
+    let messages = oracle.wait_for(2).await;
+    let id = messages[0].header("Message-ID").expect("a Message-ID");
+    assert_eq!(id, "<07070707-0707-0707-0707-070707070707@example.org>");
+    assert_eq!(messages[0].data, messages[1].data, "the attempts are the same to the byte");
+    assert_eq!(messages[1].from, "no-reply@example.org");
+    assert_eq!(messages[1].to, ["user@example.net"]);
+}
+
+#[tokio::test]
+async fn the_servers_queue_id_is_kept() {
+    let oracle = SmtpOracle::start(Script::plain()).await;
+    let outcome = send(&provider(settings(&oracle)), 1).await;
+    assert_eq!(outcome.message_id.map(|id| id.to_string()).as_deref(), Some("ORACLE1"));
+}
+
+#[tokio::test]
+async fn an_address_outside_ascii_needs_a_server_that_can_carry_it() {
+    let able = || Script::plain().capability("SMTPUTF8");
+    for (script, to, expected) in [
+        (Script::plain(), "jörg@example.net", (RefusedMessage, Reason::NeedsSmtpUtf8)),
+        (able(), "jörg@example.net", (Accepted, Reason::Ok)),
+        (Script::plain(), "user@bücher.example", (Accepted, Reason::Ok)),
+    ] {
+        let oracle = SmtpOracle::start(script).await;
+        let provider = provider(settings(&oracle));
+        let outcome = provider.send(&dispatch(&index_key(), 1, 1, email(to)), &open_gate()).await;
+        assert_eq!((outcome.class, outcome.reason), expected, "{to}");
+        match (oracle.messages().as_slice(), to) {
+            ([], _) => assert!(!oracle.commands().contains(&"MAIL".to_owned()), "{to}"),
+            ([message], "user@bücher.example") => {
+                assert_eq!(message.to, ["user@xn--bcher-kva.example"]);
+                assert_eq!(message.mail_parameters, "");
+            }
+            ([message], _) => assert!(message.mail_parameters.contains("SMTPUTF8"), "{to}"),
+            _ => panic!("more than one message"),
+        }
+    }
+}
+
+/// Shows a time past every deadline from the look number `late_from` on.
+struct Watch {
+    looks: AtomicUsize,
+    late_from: usize,
+}
+
+impl Clock for Watch {
+    fn now(&self) -> Timestamp {
+        let look = self.looks.fetch_add(1, Ordering::SeqCst);
+        Timestamp::from_micros(if look >= self.late_from { 2_000_000 } else { 0 })
+    }
+
+    fn since_boot(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+#[tokio::test]
+async fn no_final_dot_leaves_after_the_deadline() {
+    for (late_from, connections) in [(0, 0), (1, 1)] {
+        let oracle = SmtpOracle::start(Script::plain()).await;
+        let provider = provider(settings(&oracle));
+        let watch = Arc::new(Watch { looks: AtomicUsize::new(0), late_from });
+        let gate = Gate::new(watch, Duration::from_secs(60), Timestamp::from_micros(1_000_000));
+        let outcome = provider.send(&dispatch(&index_key(), 1, 1, email("user@example.net")), &gate).await;
+        assert_eq!((outcome.class, outcome.reason), (NeverBegan, Reason::DeadlinePassed));
+        assert_eq!(oracle.connections(), connections);
+        assert!(oracle.messages().is_empty());
+    }
+}
+
+#[test]
+fn settings_that_would_leak_or_never_work_are_refused_by_name() {
+    let from = || MailAddress::parse("no-reply@example.org").expect("a mail address");
+    let base = || SmtpSettings::new("localhost", from());
+    let credentials = |password: &str| Some(("mailer".to_owned(), SecretString::from(password)));
+    let zero = StageTimeouts { dot: Duration::ZERO, ..StageTimeouts::default() };
+    for (settings, error) in [
+        (SmtpSettings { tls: TlsMode::None, credentials: credentials("x"), ..base() }, SmtpError::CredentialsInClear),
+        (SmtpSettings { credentials: credentials("a\0b"), ..base() }, SmtpError::Credentials),
+        (SmtpSettings { credentials: credentials(""), ..base() }, SmtpError::Credentials),
+        (SmtpSettings { port: 0, ..base() }, SmtpError::Port),
+        (SmtpSettings { host: "not a host".to_owned(), ..base() }, SmtpError::Host),
+        (SmtpSettings { hello_name: "a\r\nMAIL".to_owned(), ..base() }, SmtpError::HelloName),
+        (SmtpSettings { from_name: Some("a\r\nBcc: b".to_owned()), ..base() }, SmtpError::FromName),
+        (SmtpSettings { message_id_domain: Some("a@b".to_owned()), ..base() }, SmtpError::MessageIdDomain),
+        (SmtpSettings { extra_roots: Some("/nonexistent.pem".into()), ..base() }, SmtpError::Roots),
+        (SmtpSettings { timeouts: zero, ..base() }, SmtpError::Timeout),
+    ] {
+        let name = ProviderName::parse("smtp").expect("a name");
+        assert_eq!(SmtpProvider::build(name, settings, &index_key()).map(drop), Err(error));
+    }
+}
+
+#[test]
+fn the_send_time_covers_every_stage_and_the_account_is_named_by_host_user_and_sender() {
+    let index = index_key();
+    let build = |host: &str, port| {
+        let from = MailAddress::parse("no-reply@example.org").expect("a mail address");
+        let settings = SmtpSettings { port, ..SmtpSettings::new(host, from) };
+        SmtpProvider::build(ProviderName::parse("smtp").expect("a name"), settings, &index).expect("good settings")
+    };
+    let (one, two, three) = (build("a.test", 587), build("b.test", 587), build("a.test", 25));
+    let t = StageTimeouts::default();
+    let all = t.connect + t.greeting + t.hello + t.tls + t.auth + t.mail + t.rcpt + t.data + t.body + t.dot;
+    assert!(one.abilities().send_timeout >= all);
+    assert_ne!(one.abilities().account, two.abilities().account);
+    assert_eq!(one.abilities().account, three.abilities().account);
+    assert_ne!(one.abilities().rev, three.abilities().rev);
+    assert!(one.abilities().lookup.is_none() && one.abilities().dedupe.is_none() && !one.abilities().receipts);
+}
+
+/// `aiosmtpd` is a server that we did not write, and python's `email` a parser that we did not write.
+#[tokio::test]
+async fn a_server_and_a_parser_of_others_read_what_we_sent() {
+    let python = std::env::var("SENDONCE_TEST_AIOSMTPD_PYTHON")
+        .expect("SENDONCE_TEST_AIOSMTPD_PYTHON must name a python that has aiosmtpd");
+    let pki = Pki::new();
+    let dir = tempfile::tempdir().expect("a directory");
+    let (cert, key) = pki.write_good(dir.path());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/support/real_smtp.py");
+    let mut server = std::process::Command::new(python)
+        .args([script, "mailer", PASSWORD])
+        .args([dir.path(), &cert, &key])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("python runs");
+    let mut said = std::io::BufReader::new(server.stdout.take().expect("its output"));
+    let mut port = String::new();
+    std::io::BufRead::read_line(&mut said, &mut port).expect("a port");
+    let port = port.trim().parse().expect("a port");
+
+    let from = MailAddress::parse("no-reply@example.org").expect("a mail address");
+    let good = SmtpSettings {
+        port,
+        extra_roots: Some(pki.roots()),
+        credentials: Some(("mailer".to_owned(), SecretString::from(PASSWORD))),
+        ..SmtpSettings::new("localhost", from)
+    };
+    let wrong = Some(("mailer".to_owned(), SecretString::from("wrong")));
+    let wrong = provider(SmtpSettings { credentials: wrong, ..good.clone() });
+    let refused = ending(&wrong, 1).await;
+    let accepted = ending(&provider(good), 2).await;
+    // It ends when its input does.
+    drop(server.stdin.take());
+    server.wait().expect("the server ends");
+
+    assert_eq!(refused, (RefusedAccount, Reason::BadCredentials));
+    assert_eq!(accepted, (Accepted, Reason::Ok));
+    let stored = std::fs::read_to_string(dir.path().join("1.json")).expect("one mail was stored");
+    let stored: serde_json::Value = serde_json::from_str(&stored).expect("what the parser read");
+    assert!(!dir.path().join("2.json").exists(), "one mail, once");
+    assert_eq!(stored["rcpt"], serde_json::json!(["user@example.net"]));
+    assert_eq!(stored["subject"], "Réinitialiser · 493021");
+    assert_eq!(stored["message_id"], "<02020202-0202-0202-0202-020202020202@example.org>");
+    let text = stored["text"].as_str().expect("a text part");
+    assert!(text.contains(&format!("\n.\n..dots\n{LINK}\n")), "{text}");
+    assert_eq!(stored["hrefs"], serde_json::json!([LINK]));
+}
