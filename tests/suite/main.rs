@@ -4,6 +4,7 @@ mod http_api;
 mod ledger;
 mod lifecycle;
 mod message;
+mod audit;
 mod store;
 mod cli;
 mod sandbox;

@@ -1,5 +1,9 @@
 //! The SQLite store on real files: what each primitive does, and what it refuses.
 
+mod file;
+mod primitives;
+mod reads;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +25,6 @@ use sendonce::store::rows::{
 };
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore, sql};
 use sendonce::store::{Store, StoreError, Transaction};
-use sqlx::{Connection as _, Row as _};
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_910_400_000_000);
 
@@ -126,80 +129,8 @@ fn debug(value: impl std::fmt::Debug) -> String {
     format!("{value:?}")
 }
 
-#[tokio::test]
-async fn a_notification_reads_back_as_it_was_written_and_changed() {
-    let (_dir, store) = fresh().await;
-    admit(&store, 0..3).await;
-    let mut tx = begin(&store).await;
-    assert_eq!(tx.now(), NOW);
-    assert_eq!(debug(tx.notifications(&[id(1), id(99)]).await), debug(Ok::<_, StoreError>(vec![notification(1)])));
-
-    let outcome = NotificationOutcome {
-        state: State::Dispatched,
-        sent: Sent::Yes,
-        sent_attempt: Some(2),
-        open_attempt: Some(1),
-        channel: Some(Channel::Email),
-        delivery: DeliveryFacts { delivered: u32::MAX, undelivered: 5, parts: 32 },
-        provider: Some(provider("mailer")),
-        message_id: Some(message("<a@b>")),
-        receipt_key: Some(message("<a@b>")),
-        finished_at: Some(NOW),
-    };
-    let updates = [1, 77].map(|n| NotificationUpdate { id: id(n), outcome: outcome.clone() });
-    tx.update_notifications(&updates).await.expect("updates");
-    let changed = NotificationRow { outcome, ..notification(1) };
-    assert_eq!(debug(tx.notifications(&[id(1)]).await), debug(Ok::<_, StoreError>(vec![changed])));
-    assert_eq!(debug(tx.notifications(&[id(2)]).await), debug(Ok::<_, StoreError>(vec![notification(2)])));
-    let found = tx.by_receipt_key(&[(provider("mailer"), message("<a@b>")), (provider("x"), message("<a@b>"))]).await;
-    assert_eq!(found, Ok(vec![(provider("mailer"), message("<a@b>"), id(1))]));
-
-    tx.delete_notifications(&[id(2)]).await.expect("deletes");
-    assert_eq!(tx.notifications(&[id(2)]).await.expect("reads").len(), 0);
-}
-
-#[tokio::test]
-async fn work_reads_back_as_it_was_written_and_changed() {
-    let (_dir, store) = fresh().await;
-    admit(&store, 0..2).await;
-    let mut tx = begin(&store).await;
-    assert_eq!(debug(tx.work(&[id(0)]).await), debug(Ok::<_, StoreError>(vec![work(0)])));
-
-    let state = WorkState {
-        life: Life {
-            state: State::DispatchUnknown,
-            sent: Sent::Unknown,
-            attempt: 3,
-            used: 2,
-            open: Some(3),
-            sent_attempt: None,
-            probing: true,
-            marks: Marks { cancel: true, supersede: true },
-        },
-        queue: Some(Queue::Ask(provider("other"))),
-        due_at: NOW,
-        leg: 1,
-        provider: provider("other"),
-        tries_here: 4,
-        owner: Some("boot \"1\"".to_owned()),
-        asked: Some(Asked {
-            attempt: 0,
-            account: [8; 16],
-            rev: [9; 16],
-            first_there_at: NOW,
-            ended_at: Some(NOW),
-            cause: Some(Reason::LostAnswer),
-            misses: 2,
-            asks: 300,
-        }),
-    };
-    let update = WorkUpdate { id: id(0), was_state: State::Accepted, was_attempt: 0, state, wipe_message: true };
-    let written = tx.update_work(std::slice::from_ref(&update)).await.expect("updates");
-    assert_eq!(written, [id(0)].into());
-    let changed = WorkRow { state: update.state, sealed_message: None, ..work(0) };
-    assert_eq!(debug(tx.work(&[id(0)]).await), debug(Ok::<_, StoreError>(vec![changed])));
-    assert_eq!(debug(tx.work(&[id(1)]).await), debug(Ok::<_, StoreError>(vec![work(1)])));
-    assert_eq!(tx.work_of_users(&[hash(1001), hash(5)]).await, Ok(vec![(hash(1001), id(1), NOW)]));
-    tx.delete_work(&[id(0)]).await.expect("deletes");
-    assert_eq!(tx.work(&[id(0), id(1)]).await.expect("reads").len(), 1);
+fn update(n: u32, was_state: State, was_attempt: u8, attempt: u8) -> WorkUpdate {
+    let life = Life { state: State::Dispatching, attempt, used: attempt, ..Life::NEW };
+    let state = WorkState { life, queue: None, owner: Some("boot".to_owned()), ..work(n).state };
+    WorkUpdate { id: id(n), was_state, was_attempt, state, wipe_message: false }
 }

@@ -171,11 +171,13 @@ pub(super) const STATUS_BY_KEY: &str =
 pub(super) const LOG_OF: &str =
     concat!("SELECT pos, ", log_columns!(), " FROM log WHERE notification = ?1 ORDER BY pos");
 
-pub(super) const EXPIRED: &str = "SELECT id FROM work WHERE expires_at <= ?1 \
+/// Parameters: now, limit.
+pub const EXPIRED: &str = "SELECT id FROM work WHERE expires_at <= ?1 \
      AND state IN ('accepted', 'retry_wait', 'dispatch_unknown') ORDER BY expires_at LIMIT ?2";
 
-pub(super) const STRANDED: &str = "SELECT id FROM work WHERE owner <> ?1 \
-     AND (state = 'dispatching' OR probing = 1) ORDER BY id LIMIT ?2";
+/// Parameters: owner, limit.
+pub const STRANDED: &str = "SELECT id FROM work INDEXED BY work_owner WHERE owner <> ?1 \
+     AND (state = 'dispatching' OR probing = 1) LIMIT ?2";
 
 pub(super) const NEXT_DUE: &str = "SELECT min(due_at) AS due_at FROM work WHERE queue = ?1";
 
@@ -246,3 +248,24 @@ pub(super) const WORK_COUNTS: &str =
     "SELECT provider, state, count(*) AS count, min(due_at) AS oldest_due FROM work GROUP BY provider, state";
 
 pub(super) const LIVE: &str = "SELECT id FROM work WHERE id > ?1 ORDER BY id LIMIT ?2";
+
+/// The statements that every notification passes: none of them may read a table from end to end.
+pub const HOT: [&str; 17] = [
+    INSERT_NOTIFICATIONS,
+    DELETE_NOTIFICATIONS,
+    KNOWN,
+    NOTIFICATIONS,
+    UPDATE_NOTIFICATIONS,
+    INSERT_WORK,
+    UPDATE_WORK,
+    DELETE_WORK,
+    WORK,
+    DUE,
+    WORK_OF_USERS,
+    APPEND,
+    QUOTAS,
+    SAVE_QUOTAS,
+    TAKE_RECEIPTS,
+    BY_RECEIPT_KEY,
+    LOG_OF,
+];

@@ -1,0 +1,201 @@
+//! The write primitives.
+
+use super::*;
+
+#[tokio::test]
+async fn a_notification_reads_back_as_it_was_written_and_changed() {
+    let (_dir, store) = fresh().await;
+    admit(&store, 0..3).await;
+    let mut tx = begin(&store).await;
+    assert_eq!(tx.now(), NOW);
+    assert_eq!(debug(tx.notifications(&[id(1), id(99)]).await), debug(Ok::<_, StoreError>(vec![notification(1)])));
+
+    let outcome = NotificationOutcome {
+        state: State::Dispatched,
+        sent: Sent::Yes,
+        sent_attempt: Some(2),
+        open_attempt: Some(1),
+        channel: Some(Channel::Email),
+        delivery: DeliveryFacts { delivered: u32::MAX, undelivered: 5, parts: 32 },
+        provider: Some(provider("mailer")),
+        message_id: Some(message("<a@b>")),
+        receipt_key: Some(message("<a@b>")),
+        finished_at: Some(NOW),
+    };
+    let updates = [1, 77].map(|n| NotificationUpdate { id: id(n), outcome: outcome.clone() });
+    tx.update_notifications(&updates).await.expect("updates");
+    let changed = NotificationRow { outcome, ..notification(1) };
+    assert_eq!(debug(tx.notifications(&[id(1)]).await), debug(Ok::<_, StoreError>(vec![changed])));
+    assert_eq!(debug(tx.notifications(&[id(2)]).await), debug(Ok::<_, StoreError>(vec![notification(2)])));
+    let found = tx.by_receipt_key(&[(provider("mailer"), message("<a@b>")), (provider("x"), message("<a@b>"))]).await;
+    assert_eq!(found, Ok(vec![(provider("mailer"), message("<a@b>"), id(1))]));
+
+    tx.delete_notifications(&[id(2)]).await.expect("deletes");
+    assert_eq!(tx.notifications(&[id(2)]).await.expect("reads").len(), 0);
+}
+
+#[tokio::test]
+async fn work_reads_back_as_it_was_written_and_changed() {
+    let (_dir, store) = fresh().await;
+    admit(&store, 0..2).await;
+    let mut tx = begin(&store).await;
+    assert_eq!(debug(tx.work(&[id(0)]).await), debug(Ok::<_, StoreError>(vec![work(0)])));
+
+    let state = WorkState {
+        life: Life {
+            state: State::DispatchUnknown,
+            sent: Sent::Unknown,
+            attempt: 3,
+            used: 2,
+            open: Some(3),
+            sent_attempt: None,
+            probing: true,
+            marks: Marks { cancel: true, supersede: true },
+        },
+        queue: Some(Queue::Ask(provider("other"))),
+        due_at: NOW,
+        leg: 1,
+        provider: provider("other"),
+        tries_here: 4,
+        owner: Some("boot \"1\"".to_owned()),
+        asked: Some(Asked {
+            attempt: 0,
+            account: [8; 16],
+            rev: [9; 16],
+            first_there_at: NOW,
+            ended_at: Some(NOW),
+            cause: Some(Reason::LostAnswer),
+            misses: 2,
+            asks: 300,
+        }),
+    };
+    let update = WorkUpdate { id: id(0), was_state: State::Accepted, was_attempt: 0, state, wipe_message: true };
+    let written = tx.update_work(std::slice::from_ref(&update)).await.expect("updates");
+    assert_eq!(written, [id(0)].into());
+    let changed = WorkRow { state: update.state, sealed_message: None, ..work(0) };
+    assert_eq!(debug(tx.work(&[id(0)]).await), debug(Ok::<_, StoreError>(vec![changed])));
+    assert_eq!(debug(tx.work(&[id(1)]).await), debug(Ok::<_, StoreError>(vec![work(1)])));
+    assert_eq!(tx.work_of_users(&[hash(1001), hash(5)]).await, Ok(vec![(hash(1001), id(1), NOW)]));
+    tx.delete_work(&[id(0)]).await.expect("deletes");
+    assert_eq!(tx.work(&[id(0), id(1)]).await.expect("reads").len(), 1);
+}
+
+#[tokio::test]
+async fn work_that_has_moved_on_is_not_written() {
+    let (_dir, store) = fresh().await;
+    admit(&store, 0..3).await;
+    let mut tx = begin(&store).await;
+    let stale = [update(0, State::RetryWait, 0, 1), update(1, State::Accepted, 1, 2), update(2, State::Accepted, 0, 1)];
+    assert_eq!(tx.update_work(&stale).await, Ok([id(2)].into()));
+    let rows = tx.work(&[id(0), id(1)]).await.expect("reads");
+    assert!(rows.iter().all(|row| row.state.life == Life::NEW));
+    assert_eq!(tx.update_work(&[update(2, State::Accepted, 0, 1)]).await, Ok([].into()), "a second time");
+}
+
+#[tokio::test]
+async fn due_work_comes_in_order_and_only_from_its_queue() {
+    let (_dir, store) = fresh().await;
+    admit(&store, 0..5).await;
+    let queue = Queue::Send(provider("sandbox"));
+    let mut tx = begin(&store).await;
+    tx.update_work(&[update(1, State::Accepted, 0, 1)]).await.expect("updates");
+    let due = async |tx: &mut Box<dyn Transaction>, queue: &Queue, after: u64, limit| {
+        let rows = tx.due(queue, NOW.plus(Duration::from_micros(after)), limit).await.expect("reads");
+        rows.iter().map(|row| row.id).collect::<Vec<_>>()
+    };
+    assert_eq!(due(&mut tx, &queue, 3, 10).await, [id(0), id(2), id(3)]);
+    assert_eq!(due(&mut tx, &queue, 9, 2).await, [id(0), id(2)]);
+    assert_eq!(due(&mut tx, &Queue::Ask(provider("sandbox")), 9, 9).await, []);
+    tx.commit().await.expect("commits");
+    assert_eq!(store.reader().next_due(&queue).await, Ok(Some(NOW)));
+    assert_eq!(store.reader().next_due(&Queue::Send(provider("none"))).await, Ok(None));
+}
+
+#[tokio::test]
+async fn of_twenty_inserts_of_one_event_at_once_exactly_one_is_stored() {
+    let (_dir, store) = fresh().await;
+    let store = Arc::new(store);
+    let tasks: Vec<_> = (0..20)
+        .map(|n| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut tx = begin(&store).await;
+                let row = NotificationRow { id: id(n), ..notification(0) };
+                let inserted = tx.insert_notifications(&[row]).await.expect("inserts");
+                tx.commit().await.expect("commits");
+                inserted
+            })
+        })
+        .collect();
+    let mut inserted = vec![];
+    for task in tasks {
+        inserted.extend(task.await.expect("ends"));
+    }
+    assert_eq!(inserted.len(), 1);
+    let known = store.reader().known(&tenant("acme"), hash(0), hash(0)).await.expect("reads");
+    assert_eq!(known.iter().map(|row| row.id).collect::<Vec<_>>(), inserted);
+}
+
+#[tokio::test]
+async fn key_and_event_are_each_unique_within_a_tenant_even_inside_one_batch() {
+    let (_dir, store) = fresh().await;
+    let mut tx = begin(&store).await;
+    let same_key = NotificationRow { key: hash(0), ..notification(1) };
+    let same_event = NotificationRow { event: hash(0), event_id: event(0), ..notification(2) };
+    let other_tenant = NotificationRow { tenant: tenant("other"), id: id(3), ..notification(0) };
+    let batch = [notification(0), same_key, same_event, other_tenant];
+    assert_eq!(tx.insert_notifications(&batch).await, Ok([id(0), id(3)].into()));
+
+    let wanted = [(tenant("acme"), hash(0), hash(50)), (tenant("acme"), hash(60), hash(0))];
+    let expected = Known {
+        id: id(0),
+        tenant: tenant("acme"),
+        key: hash(0),
+        event: hash(0),
+        event_id: event(0),
+        fingerprint: [7; 33],
+        expires_at: notification(0).expires_at,
+    };
+    assert_eq!(tx.known(&wanted).await, Ok(vec![expected]));
+    assert_eq!(tx.known(&[(tenant("none"), hash(0), hash(0))]).await, Ok(vec![]));
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_dropped_leaves_nothing() {
+    let (_dir, store) = fresh().await;
+    let mut tx = begin(&store).await;
+    tx.insert_notifications(&[notification(0)]).await.expect("inserts");
+    drop(tx);
+    let mut tx = begin(&store).await;
+    assert_eq!(tx.notifications(&[id(0)]).await.expect("reads").len(), 0);
+    tx.insert_notifications(&[notification(1)]).await.expect("inserts");
+    tx.commit().await.expect("commits");
+    assert_eq!(store.reader().account_counts(None).await.expect("reads").notifications, 1);
+}
+
+#[tokio::test]
+async fn a_statement_that_fails_takes_the_whole_transaction_with_it() {
+    let (_dir, store) = fresh().await;
+    let mut tx = begin(&store).await;
+    tx.insert_notifications(&[notification(0)]).await.expect("inserts");
+    let twice = tx.insert_work(&[work(0), work(0)]).await;
+    assert_eq!(twice, Err(StoreError::Refused("constraint")));
+    assert_eq!(tx.insert_notifications(&[notification(1)]).await, Err(StoreError::Refused("constraint")));
+    assert_eq!(tx.commit().await, Err(StoreError::Refused("constraint")));
+    assert_eq!(store.reader().account_counts(None).await.expect("reads").notifications, 0);
+    admit(&store, 0..1).await;
+}
+
+#[tokio::test]
+async fn a_reader_sees_every_commit_that_was_acknowledged() {
+    let (_dir, store) = fresh().await;
+    for n in 0..50 {
+        admit(&store, n..n + 1).await;
+        let status = store.reader().status(&tenant("acme"), &StatusSelector::Id(id(n))).await.expect("reads");
+        assert!(status.is_some(), "{n}");
+    }
+    let mut tx = begin(&store).await;
+    tx.insert_notifications(&[notification(99)]).await.expect("inserts");
+    let unseen = store.reader().status(&tenant("acme"), &StatusSelector::Id(id(99))).await.expect("reads");
+    assert!(unseen.is_none(), "not committed");
+}
