@@ -60,7 +60,7 @@ pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, mut st
         };
         let (permit, stream) = tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = told_to(&mut stop) => break,
             (permit, accepted) = accepted => match (permit, accepted) {
                 (Ok(permit), Ok((stream, _))) => (permit, stream),
                 (_, Err(e)) => {
@@ -83,6 +83,11 @@ pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, mut st
     }
     drop(listener);
     tokio::time::timeout(bounds.drain, graceful.shutdown()).await.is_ok()
+}
+
+/// Waits for the word to stop, or for nobody being left to give it.
+pub(super) async fn told_to(stop: &mut watch::Receiver<bool>) {
+    drop(stop.wait_for(|stop| *stop).await);
 }
 
 /// Answers are small and whole: waiting to fill a segment only delays them.

@@ -1,5 +1,6 @@
 //! Long polls: a bounded number of readers wait for the next commit that changes what they see.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +10,12 @@ use axum::response::{IntoResponse, Response};
 use data_encoding::HEXLOWER;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::sleep;
 
 use super::Api;
 use super::headers::none_match;
 use super::problem::{Code, Problem};
+use super::server::told_to;
 use super::view::Status;
 use crate::domain::ids::{EventId, IdempotencyKey, NotificationId, Tenant};
 
@@ -65,17 +67,18 @@ pub(super) async fn answer(
         let full = || Problem::new(Code::TooManyWaiters, "too many requests wait already").after(PACE);
         let _permit = Arc::clone(&api.waiters).try_acquire_owned().map_err(|_| full())?;
         let mut stopping = api.stopping.clone();
-        let until = Instant::now() + wait;
+        let mut over = pin!(sleep(wait));
         while !settled(&shown) {
-            let earliest = Instant::now() + PACE;
+            let mut pause = pin!(sleep(PACE));
             let changed = tokio::select! {
-                changed = timeout_at(until, commits.changed()) => matches!(changed, Ok(Ok(()))),
-                _ = stopping.wait_for(|stopping| *stopping) => false,
+                changed = commits.changed() => changed.is_ok(),
+                () = &mut over => false,
+                () = told_to(&mut stopping) => false,
             };
             if !changed {
                 break;
             }
-            sleep_until(earliest.min(until)).await;
+            pause.as_mut().await;
             shown = read(api, tenant, wanted).await?;
         }
     }

@@ -3,6 +3,7 @@
 mod audit;
 mod cli;
 mod dispatch;
+mod http_api;
 mod ledger;
 mod lifecycle;
 mod message;
