@@ -173,12 +173,12 @@ fn csv<T: AsRef<[u8]>>(lines: impl IntoIterator<Item = [T; FIELDS.len()]>) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::audit::{Actor, Record};
+    use crate::domain::audit::{Actor, DaemonPart, Record};
 
     fn bare() -> LogRow {
         let at = Timestamp::from_micros(1_795_910_400_000_001);
         let tenant = Tenant::parse("acme").expect("a tenant");
-        LogRow { pos: 1, record: Record::new(at, tenant, What::Accepted, Actor::Daemon("admission")) }
+        LogRow { pos: 1, record: Record::new(at, tenant, What::Accepted, Actor::Daemon(DaemonPart::Admission)) }
     }
 
     fn full() -> LogRow {

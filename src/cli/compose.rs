@@ -78,7 +78,7 @@ fn templates(settings: &Settings) -> Result<Templates, Vec<Mistake>> {
         None => Templates::shipped(),
     };
     let mistake = |m: &crate::render::templates::TemplateMistake| Mistake {
-        place: Place::of_file(&m.file),
+        place: Place::of_file(&m.file.display().to_string()),
         message: m.mistake.to_string(),
     };
     read.map_err(|mistakes| mistakes.iter().map(mistake).collect())

@@ -14,8 +14,8 @@ use crate::document::{Mistake, Place};
 use crate::domain::address::MailAddress;
 use crate::domain::receipt::Receipt;
 use crate::provider::Provider;
-use crate::provider::http_client::HttpTimeouts;
-use crate::provider::http_provider::HttpProvider;
+
+use crate::provider::http_provider::{HttpProvider, HttpTimeouts};
 use crate::provider::manifest::{self, Manifest};
 use crate::provider::sandbox::{Sandbox, SandboxPace};
 use crate::provider::smtp::{SmtpProvider, SmtpSettings, StageTimeouts, TlsMode};

@@ -142,6 +142,8 @@ pub enum Fact {
     ProbeBegun,
     /// The repeat ended without settling anything.
     ProbeEnded,
+    /// The repeat ended before any byte of it left.
+    ProbeNeverBegan,
     /// An operator gives up on finding out.
     Abandoned,
     /// The store was restored from a copy: an attempt may have been made of which it does not know.
@@ -222,9 +224,10 @@ pub fn step(life: &Life, fact: Fact, outlook: Outlook) -> Result<Step, Illegal> 
             Ok(step)
         }
         (State::DispatchUnknown, Fact::Restored) => Ok(to(life.state, life.sent)),
-        (_, Fact::ProbeEnded) if life.probing => {
+        (_, Fact::ProbeEnded | Fact::ProbeNeverBegan) if life.probing => {
             let mut step = to(life.state, life.sent);
             step.life.probing = false;
+            step.life.used = life.used.saturating_sub(u8::from(fact == Fact::ProbeNeverBegan));
             Ok(step)
         }
         (State::Dispatching | State::DispatchUnknown, Fact::EvidenceSent(attempt)) => {

@@ -159,7 +159,11 @@ fn settle_probe(core: &Core, book: &mut Book<'_>, work: &WorkRow, outcome: &Outc
     let life = &work.state.life;
     let outlook = core.outlook(work, work.state.leg, book.now, false);
     let how = telling(What::ProbeEnded, life.attempt, outcome);
-    let ended = book.apply(work.id, Fact::ProbeEnded, outlook, how);
+    let fact = match outcome.class {
+        OutcomeClass::NeverBegan => Fact::ProbeNeverBegan,
+        _ => Fact::ProbeEnded,
+    };
+    let ended = book.apply(work.id, fact, outlook, how);
     if let Some(state) = book.change(work.id) {
         state.owner = None;
     }

@@ -18,7 +18,12 @@ use sendonce::store::{Store as _, StoreError};
 
 fn record(n: i64) -> Record {
     let tenant = Tenant::parse("acme").expect("a tenant");
-    Record::new(Timestamp::from_micros(n), tenant, What::Accepted, Actor::Daemon("admission"))
+    Record::new(
+        Timestamp::from_micros(n),
+        tenant,
+        What::Accepted,
+        Actor::Daemon(sendonce::domain::audit::DaemonPart::Admission),
+    )
 }
 
 /// A log that is made up as it is read, and grows by as many rows as are read.

@@ -152,6 +152,8 @@ fn a_probe_is_an_attempt_that_leaves_the_first_one_open() {
     assert!(step(&probing, Fact::ProbeBegun, ROOM).is_err(), "one probe at a time");
     let ended = step(&probing, Fact::ProbeEnded, ROOM).expect("legal").life;
     assert_eq!((ended.state, ended.open, ended.probing), (State::DispatchUnknown, Some(2), false));
+    let unbegun = step(&probing, Fact::ProbeNeverBegan, ROOM).expect("legal").life;
+    assert_eq!((unbegun.used, unbegun.probing), (2, false), "a probe that never began uses up nothing");
     let sent = step(&ended, Fact::EvidenceSent(3), ROOM).expect("legal");
     assert!(!sent.contradicted, "to a provider that dedupes, the probe and the open attempt are one message");
 }

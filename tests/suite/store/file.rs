@@ -154,7 +154,8 @@ async fn a_write_lock_held_elsewhere_makes_the_store_busy_and_nothing_is_stored(
 async fn a_row_of_the_log_cannot_be_changed() {
     let (dir, store) = fresh().await;
     let mut tx = begin(&store).await;
-    let record = Record::new(NOW, tenant("acme"), What::Accepted, Actor::Daemon("admission"));
+    let record =
+        Record::new(NOW, tenant("acme"), What::Accepted, Actor::Daemon(sendonce::domain::audit::DaemonPart::Admission));
     tx.append(&[record]).await.expect("appends");
     tx.commit().await.expect("commits");
     let mut other = connect(&dir.path().join("s.db")).await;

@@ -1,8 +1,8 @@
 //! What tests share: the oracles, which count what they truly received, and the daemon under test.
 
-pub mod desk;
 pub mod api;
 pub mod bench;
+pub mod desk;
 
 pub mod pki;
 pub mod sample;
