@@ -322,4 +322,28 @@ mod tests {
         });
         assert_eq!(told, Vec::<String>::new());
     }
+
+    #[test]
+    fn deep_nesting_is_a_mistake_and_not_a_crash() {
+        for text in [
+            format!("a = {}1{}", "[".repeat(100_000), "]".repeat(100_000)),
+            format!("a = {}", "{b=".repeat(100_000)),
+            format!("{} = 1", vec!["a"; 100_000].join(".")),
+            format!("[{}]", vec!["a"; 100_000].join(".")),
+        ] {
+            assert!(Document::parse("a.toml", &text).is_err(), "{}", &text[..20]);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_within_the_text(text in "([a-z\\[\\]{}=\"'.,#\n\r\té0-9_ -]|\\PC){0,80}") {
+            if let Err(mistakes) = Document::parse("a.toml", &text) {
+                proptest::prop_assert!(!mistakes.is_empty());
+                for m in mistakes {
+                    proptest::prop_assert!(m.place.line <= text.lines().count() + 1, "{m}");
+                }
+            }
+        }
+    }
 }

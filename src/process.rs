@@ -1,7 +1,7 @@
 //! Life as a process: signals, the supervisor's notifications (sd_notify(3)), sockets that it hands over (sd_listen_fds(3)).
 
 use std::io;
-use std::net;
+use std::net::{self, SocketAddr};
 use std::time::Duration;
 
 use listenfd::ListenFd;
@@ -10,8 +10,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-
-use crate::config::Listen;
 
 /// What the outside wants of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,18 +124,19 @@ impl Sockets {
         Ok(Self { api: take(api)?, admin: take(admin)? })
     }
 
-    /// A listener for `door`: bound here, or the one that was handed over. To be called within the runtime.
+    /// A listener for `door`: bound here at `address`, or the one that was handed over where there is none. To be called
+    /// within the runtime.
     ///
     /// # Errors
     /// When the address cannot be bound, or no socket was handed over for this door.
-    pub async fn listen(&mut self, door: Door, listen: Listen) -> io::Result<TcpListener> {
+    pub async fn listen(&mut self, door: Door, address: Option<SocketAddr>) -> io::Result<TcpListener> {
         let inherited = match door {
             Door::Api => &mut self.api,
             Door::Admin => &mut self.admin,
         };
-        match listen {
-            Listen::Address(address) => TcpListener::bind(address).await,
-            Listen::Systemd => {
+        match address {
+            Some(address) => TcpListener::bind(address).await,
+            None => {
                 let missing = || io::Error::new(io::ErrorKind::NotFound, "no socket was handed over by systemd");
                 let listener = inherited.take().ok_or_else(missing)?;
                 listener.set_nonblocking(true)?;
@@ -196,10 +195,10 @@ mod tests {
         let listener = net::TcpListener::bind("127.0.0.1:0").expect("a socket");
         let address = listener.local_addr().expect("an address");
         let mut sockets = Sockets { api: Some(listener), admin: None };
-        let api = sockets.listen(Door::Api, Listen::Systemd).await.expect("a listener");
+        let api = sockets.listen(Door::Api, None).await.expect("a listener");
         assert_eq!(api.local_addr().expect("an address"), address);
         for door in [Door::Api, Door::Admin] {
-            let missing = sockets.listen(door, Listen::Systemd).await.expect_err("nothing is left");
+            let missing = sockets.listen(door, None).await.expect_err("nothing is left");
             assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         }
     }

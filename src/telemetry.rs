@@ -13,8 +13,6 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, filter};
 
-use crate::config::{Log, LogFormat};
-
 /// Why logging could not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TelemetryError {
@@ -26,14 +24,23 @@ pub enum TelemetryError {
     Twice,
 }
 
-/// Begins logging, and replaces the panic hook by [`on_panic`]. `RUST_LOG`, where it is set and not empty, stands above
-/// the configured level.
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Pretty,
+}
+
+/// Begins logging at `level` (`error` to `trace`, of this program's own lines), and replaces the panic hook by
+/// [`on_panic`]. `RUST_LOG`, where it is set and not empty, stands above `level`.
 ///
 /// # Errors
 /// [`TelemetryError`] when `RUST_LOG` does not read, or on a second call.
-pub fn init(log: &Log) -> Result<(), TelemetryError> {
+pub fn init(form: Form, level: &str) -> Result<(), TelemetryError> {
     let wanted = std::env::var("RUST_LOG").ok().filter(|f| !f.is_empty());
-    let subscriber = subscriber(log.format, wanted.as_deref().unwrap_or(log.level), io::stderr)?;
+    let subscriber = subscriber(form, wanted.as_deref().unwrap_or(level), io::stderr)?;
     subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
     std::panic::set_hook(Box::new(on_panic));
     Ok(())
@@ -56,15 +63,15 @@ fn is_allowed(metadata: &Metadata<'_>) -> bool {
     ours || *metadata.level() <= Level::WARN
 }
 
-fn subscriber<W>(format: LogFormat, wanted: &str, writer: W) -> Result<impl Subscriber + Send + Sync, TelemetryError>
+fn subscriber<W>(form: Form, wanted: &str, writer: W) -> Result<impl Subscriber + Send + Sync, TelemetryError>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let wanted = EnvFilter::try_new(wanted).map_err(|_| TelemetryError::Filter)?;
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
-    let lines = match format {
-        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
-        LogFormat::Pretty => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed(),
+    let lines = match form {
+        Form::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+        Form::Pretty => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed(),
     };
     let lines = lines.with_filter(wanted).with_filter(filter::filter_fn(is_allowed));
     Ok(tracing_subscriber::registry().with(lines))
@@ -90,10 +97,10 @@ mod tests {
         }
     }
 
-    fn logged(format: LogFormat, wanted: &str, speak: impl FnOnce()) -> String {
+    fn logged(form: Form, wanted: &str, speak: impl FnOnce()) -> String {
         let sink = Sink::default();
         let writer = sink.clone();
-        let subscriber = subscriber(format, wanted, move || writer.clone()).expect("a filter");
+        let subscriber = subscriber(form, wanted, move || writer.clone()).expect("a filter");
         tracing::subscriber::with_default(subscriber, speak);
         let bytes = sink.0.lock().expect("not poisoned").clone();
         String::from_utf8(bytes).expect("text")
@@ -111,7 +118,7 @@ mod tests {
     #[test]
     fn no_filter_makes_a_library_talk_below_warn() {
         for wanted in ["trace", "trace,hyper=trace,lettre::transport=trace", "sqlx=trace,sendonce=trace,warn"] {
-            let text = logged(LogFormat::Pretty, wanted, || {
+            let text = logged(Form::Pretty, wanted, || {
                 speak!("hyper::proto" "hyper_util" "h2" "reqwest::connect" "lettre::transport" "sqlx::query" "rustls"
                        "tower" "axum" "sendonce_lookalike");
             });
@@ -120,7 +127,7 @@ mod tests {
             }
             assert_eq!(text.matches(" warn\n").count(), 10, "{wanted}: {text}");
         }
-        let text = logged(LogFormat::Pretty, "trace", || {
+        let text = logged(Form::Pretty, "trace", || {
             speak!("sendonce" "sendonce::http");
         });
         assert_eq!(text.lines().count(), 8, "{text}");
@@ -128,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_line_for_machines_is_one_json_object() {
-        let text = logged(LogFormat::Json, "info", || tracing::info!(target: "sendonce", lane = "a", "ready"));
+        let text = logged(Form::Json, "info", || tracing::info!(target: "sendonce", lane = "a", "ready"));
         let line: serde_json::Value = serde_json::from_str(&text).expect("one object");
         assert_eq!((&line["message"], &line["lane"], &line["level"]), (&"ready".into(), &"a".into(), &"INFO".into()));
     }
@@ -137,7 +144,7 @@ mod tests {
     fn a_panic_is_logged_by_its_place_and_without_its_text() {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(on_panic));
-        let text = logged(LogFormat::Json, "info", || {
+        let text = logged(Form::Json, "info", || {
             let caught = std::panic::catch_unwind(|| std::panic::panic_any("CANARY-7f3a".to_owned()));
             assert!(caught.is_err());
         });
@@ -147,6 +154,6 @@ mod tests {
 
     #[test]
     fn a_filter_that_does_not_read_is_told() {
-        assert_eq!(subscriber(LogFormat::Json, "=;=", io::sink).err(), Some(TelemetryError::Filter));
+        assert_eq!(subscriber(Form::Json, "=;=", io::sink).err(), Some(TelemetryError::Filter));
     }
 }

@@ -86,7 +86,7 @@ pub(super) async fn follow(client: &Client, id: NotificationId, wait: Duration) 
     let id = id.to_string();
     let mut last = Value::Null;
     let watch = async {
-        let query = [("wait", show_duration(wait.min(ONE_WAIT)))];
+        let query = [("wait", format!("{}s", wait.min(ONE_WAIT).as_secs().max(1)))];
         let mut tag = None;
         loop {
             let answer = client.get_if_changed(&["notifications", &id], &query, tag.as_ref()).await?;

@@ -22,6 +22,7 @@ pub(super) enum UnknownCommand {
 
 /// Which unknowns are meant.
 #[derive(Debug, Args)]
+#[group(id = "filter", multiple = true)]
 struct Filter {
     /// Only at this provider
     #[arg(long, value_name = "NAME", value_parser = ProviderName::parse)]
@@ -56,7 +57,7 @@ pub(super) struct ListArgs {
     #[arg(long, value_name = "ID", value_parser = NotificationId::parse)]
     after: Option<NotificationId>,
     /// At most so many
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
     /// Print JSON
     #[arg(long)]
@@ -74,7 +75,7 @@ pub(super) struct ResolveArgs {
     #[arg(value_name = "ID", value_parser = NotificationId::parse, conflicts_with_all = ["provider", "cause", "before"])]
     ids: Vec<NotificationId>,
     /// All that match the filters
-    #[arg(long)]
+    #[arg(long, requires = "filter")]
     all_matching: bool,
     #[command(flatten)]
     filter: Filter,
@@ -128,8 +129,7 @@ async fn resolve(args: ResolveArgs) -> Result<(), Failure> {
         for (name, value) in filter {
             body[name] = value.into();
         }
-        let answer = client.post(&["unknown", "resolve"], &body, HeaderMap::new()).await?;
-        return show::answer(&answer.body, json);
+        return show::answer(&resolve_many(&client, &body).await?, json);
     }
     // Each id is tried, so that one that is settled already does not keep the others open.
     let mut refused = None;
@@ -143,6 +143,20 @@ async fn resolve(args: ResolveArgs) -> Result<(), Failure> {
         }
     }
     refused.map_or(Ok(()), |f| Err(Failure::new(f.exit(), "")))
+}
+
+/// Repeats the request until the daemon says that no more match, or nothing moves any more.
+async fn resolve_many(client: &Client, body: &Value) -> Result<Value, Failure> {
+    let mut resolved = 0;
+    loop {
+        let answer = client.post(&["unknown", "resolve"], body, HeaderMap::new()).await;
+        let answer = answer.map_err(|f| Failure::new(f.exit(), format!("after {resolved} were resolved: {f}")))?.body;
+        let now = answer.get("resolved").and_then(Value::as_u64).unwrap_or(0);
+        resolved += now;
+        if now == 0 || answer.get("more").and_then(Value::as_bool) != Some(true) {
+            return Ok(json!({ "resolved": resolved }));
+        }
+    }
 }
 
 async fn resolve_one(client: &Client, id: NotificationId, body: &Value) -> Result<Value, Failure> {

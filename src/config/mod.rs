@@ -12,9 +12,6 @@ mod route;
 pub mod secret;
 mod server;
 
-#[cfg(test)]
-mod tests;
-
 use std::path::{Path, PathBuf};
 
 use crate::document::{Document, Mistake, Place, Table};
@@ -138,3 +135,6 @@ impl Context<'_> {
         self.path(table, key).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

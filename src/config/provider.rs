@@ -114,8 +114,12 @@ pub struct Smtp {
     pub username: Option<String>,
     /// As `password_file`, `password_env` or `password_credential`.
     pub password: Option<SecretString>,
-    /// The sender, an address or `Name <address>`. Required.
+    /// The sender's address, in the envelope and in `From`. Required.
     pub from: String,
+    /// The name shown beside it. Default none.
+    pub from_name: Option<String>,
+    /// What stands behind the `@` of Message-IDs. Default none: the sender's domain.
+    pub message_id_domain: Option<String>,
     /// The name to greet with (RFC 5321 section 4.1.1.1). Default none: the machine's own.
     pub hello_name: Option<String>,
     /// PEM file of the authority that signed the relay's certificate. Default none: the system's authorities.
@@ -128,6 +132,8 @@ pub struct Smtp {
     pub data_timeout: Duration,
     /// The reply after the final dot, 1 s to 30 min; a shorter wait makes more unknowns. Default 10 min.
     pub final_timeout: Duration,
+    /// How long a connection waits for another message, 0 to 5 min; 0 keeps none. Default 5 s.
+    pub idle: Duration,
 }
 
 /// The built-in provider that sends nothing and plays every outcome.
@@ -311,12 +317,15 @@ impl Smtp {
             username: t.str("username"),
             password: context.secret(t, "password"),
             from: t.need_str("from"),
+            from_name: t.str("from_name"),
+            message_id_domain: t.str("message_id_domain"),
             hello_name: t.str("hello_name"),
             ca_file: context.path(t, "ca_file"),
             connect_timeout: t.duration("connect_timeout", 100 * MILLISECOND..=5 * MINUTE).unwrap_or(10 * SECOND),
             command_timeout: t.duration("command_timeout", SECOND..=10 * MINUTE).unwrap_or(MINUTE),
             data_timeout: t.duration("data_timeout", SECOND..=10 * MINUTE).unwrap_or(3 * MINUTE),
             final_timeout: t.duration("final_timeout", SECOND..=30 * MINUTE).unwrap_or(10 * MINUTE),
+            idle: t.duration("idle", Duration::ZERO..=5 * MINUTE).unwrap_or(5 * SECOND),
         };
         smtp.check(t);
         smtp

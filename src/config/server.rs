@@ -28,6 +28,14 @@ impl Listen {
         Self::Address(SocketAddr::from(([127, 0, 0, 1], port)))
     }
 
+    /// The address to bind; `None` for a socket that systemd hands over.
+    pub const fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(address),
+            Self::Systemd => None,
+        }
+    }
+
     fn read(table: &mut Table, key: &str) -> Option<Self> {
         let wanted = "must be an IP address and a port, such as \"127.0.0.1:8025\", or \"systemd\"";
         let read = |text: &str| match text.parse::<SocketAddr>() {

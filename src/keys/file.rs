@@ -6,6 +6,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use aws_lc_rs::rand;
 use data_encoding::{BASE32_NOPAD, HEXLOWER};
 use zeroize::Zeroizing;
 
@@ -13,7 +14,6 @@ use super::{KeyHash, KeyRingError, Principal, Role};
 use crate::document::{Document, Table};
 use crate::domain::ids::{ActorName, Tenant};
 use crate::domain::time::Timestamp;
-use crate::vault::random;
 
 /// The largest file of keys, in bytes: some tens of thousands of keys.
 const MAX_FILE: u64 = 8 * 1024 * 1024;
@@ -70,6 +70,13 @@ impl Stamp {
 pub(super) struct Contents {
     pub(super) stamp: Option<Stamp>,
     pub(super) entries: Vec<Entry>,
+}
+
+/// `N` bytes from the system's random source.
+fn random<const N: usize>() -> io::Result<Zeroizing<[u8; N]>> {
+    let mut bytes = Zeroizing::new([0; N]);
+    rand::fill(bytes.as_mut_slice()).map_err(|_| io::Error::other("no randomness"))?;
+    Ok(bytes)
 }
 
 fn io_error(doing: &'static str) -> impl Fn(io::Error) -> KeyRingError {
@@ -171,7 +178,7 @@ impl KeyFile {
         let _lock = self.lock()?;
         let mut entries = self.entries()?;
         let id = loop {
-            let word = BASE32_NOPAD.encode(random::<5>().as_slice()).to_ascii_lowercase();
+            let word = BASE32_NOPAD.encode(random::<5>().map_err(io_error("written"))?.as_slice()).to_ascii_lowercase();
             let taken = entries.iter().any(|e| e.principal.id.as_str() == word);
             if let Ok(id) = ActorName::parse(&word)
                 && !taken
@@ -179,7 +186,8 @@ impl KeyFile {
                 break id;
             }
         };
-        let secret = Zeroizing::new(BASE32_NOPAD.encode(random::<32>().as_slice()));
+        let secret = random::<32>().map_err(io_error("written"))?;
+        let secret = Zeroizing::new(BASE32_NOPAD.encode(secret.as_slice()));
         let text = Zeroizing::new(format!("sok_{id}_{}", Zeroizing::new(secret.to_ascii_lowercase()).as_str()));
         let mut roles = roles.to_vec();
         roles.sort();
@@ -233,7 +241,7 @@ impl KeyFile {
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = directory.join(format!(".{name}.{}", HEXLOWER.encode(random::<6>().as_slice())));
+    let temporary = directory.join(format!(".{name}.{}", HEXLOWER.encode(random::<6>()?.as_slice())));
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         let owner = fs::metadata(path).or_else(|_| fs::metadata(directory))?;

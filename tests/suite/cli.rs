@@ -140,6 +140,8 @@ async fn a_daemon_that_is_not_there_ends_with_5() {
     assert_eq!((ended.code, ended.err.as_str()), (5, "the daemon cannot be reached\n"));
 }
 
+const MORE: &str = r#"{"resolved":100,"more":true}"#;
+
 #[tokio::test]
 async fn unknowns_are_filtered_and_each_verdict_is_tried() {
     let args = ["unknown", "list", "--provider", "a", "--cause", "lost_answer", "--limit", "5"];
@@ -157,8 +159,8 @@ async fn unknowns_are_filtered_and_each_verdict_is_tried() {
     assert_eq!(seen[1], format!("POST /v1/notifications/{other}/resolve | Bearer {KEY} | - | {body}"));
 
     let args = ["unknown", "resolve", "--all-matching", "--provider", "a", "--abandon", "--ticket", "OPS-1"];
-    let (ended, seen) = call(vec![(200, JSON, r#"{"resolved":3}"#)], &args, "").await;
-    assert_eq!((ended.code, ended.out.as_str()), (0, "resolved: 3\n"));
+    let (ended, seen) = call(vec![(200, JSON, MORE), (200, JSON, r#"{"resolved":3,"more":false}"#)], &args, "").await;
+    assert_eq!((ended.code, ended.out.as_str(), seen.len()), (0, "resolved: 103\n", 2));
     assert!(seen[0].ends_with(r#"{"provider":"a","ticket":"OPS-1","verdict":"abandon"}"#), "{}", seen[0]);
 }
 
