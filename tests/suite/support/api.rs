@@ -33,6 +33,7 @@ pub struct App {
     pub clock: Arc<ManualClock>,
     pub provider: ProviderName,
     pub metrics: Metrics,
+    pub waiters: Arc<Semaphore>,
     base: String,
     client: reqwest::Client,
     stop: watch::Sender<bool>,
@@ -197,6 +198,7 @@ impl App {
         });
         let ledger = ledger.await.expect("a ledger");
         let (stop, stopping) = watch::channel(false);
+        let waiters = Arc::new(Semaphore::new(2));
         let api = Api {
             ledger: ledger.clone(),
             index: index.clone(),
@@ -207,7 +209,7 @@ impl App {
             metrics: metrics.clone(),
             clock: shared,
             limits: Limits { body: 8192, ..Limits::default() },
-            waiters: Arc::new(Semaphore::new(2)),
+            waiters: waiters.clone(),
             stopping: stopping.clone(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -215,7 +217,7 @@ impl App {
         let bounds = Bounds { drain: Duration::from_secs(5), ..Bounds::default() };
         let served = tokio::spawn(serve(listener, router(Arc::new(api)), bounds, stopping));
         let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build().expect("a client");
-        Self { ledger, index, clock, provider, metrics, base, client, stop, served, _dir: dir }
+        Self { ledger, index, clock, provider, metrics, waiters, base, client, stop, served, _dir: dir }
     }
 
     pub fn request(&self, method: &str, path: &str, key: &str) -> reqwest::RequestBuilder {
