@@ -53,7 +53,10 @@ impl Receipts {
             TWILIO => Scheme::Twilio,
             1 => Scheme::TelnyxEd25519,
             2 => Scheme::StandardWebhooks,
-            3 => Scheme::Basic(reader.declared(table.need_str("user"), &table.place_of("user"))),
+            3 => Scheme::Basic(match table.need_str("user") {
+                user if user.is_empty() => user,
+                user => reader.declared(user, &table.place_of("user")),
+            }),
             _ => Scheme::SecretPath,
         };
         let secrets = reader.setting_names(&mut table, "secrets");
