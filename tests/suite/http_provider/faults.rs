@@ -8,7 +8,7 @@ use sendonce::clock::Clock;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
-use crate::support::http_oracle::Accept;
+use crate::support::http_oracle::{Accept, Post};
 
 #[tokio::test]
 async fn only_a_failure_to_connect_proves_that_nothing_was_sent() {
@@ -99,6 +99,20 @@ async fn a_redirect_is_not_followed_and_is_a_fault_of_the_configuration() {
         assert_eq!(told(&send(&provider).await), "refused.account redirected", "{status}");
     }
     assert_eq!((oracle.requests().len(), elsewhere.connections()), (5, 0));
+}
+
+#[tokio::test]
+async fn a_receipt_that_comes_before_the_answer_or_after_it_changes_neither() {
+    let (oracle, hooks) = (HttpOracle::start().await, HttpOracle::start().await);
+    let post =
+        Post { url: format!("{}/v1/receipts/twilio", hooks.url()), headers: vec![], body: b"MessageSid=SM1".to_vec() };
+    let answer = Reply::json(201, r#"{"sid":"SM1"}"#);
+    oracle.play([answer.clone().after_receipt(post.clone()), answer.then_receipt(post)]);
+    let provider = provider("twilio", &oracle.url(), &[]);
+    assert_eq!(told(&send(&provider).await), "accepted ok");
+    assert_eq!((oracle.receipt_answers(), hooks.count("SM1")), (vec![200], 1));
+    assert_eq!(told(&send(&provider).await), "accepted ok");
+    assert_eq!(hooks.wait_for(2, Duration::from_secs(10)).await.len(), 2);
 }
 
 /// A clock whose boot time is past `start_by` from the second look on.

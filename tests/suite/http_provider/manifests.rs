@@ -41,7 +41,7 @@ window = "1h"
 [receipt]
 signature = "basic"
 secrets = ["kay"]
-body = "json"
+format = "json"
 colour = "red"
 "#;
     assert_eq!(
@@ -119,6 +119,19 @@ fn a_request_that_must_stay_the_same_may_not_hold_what_changes() {
         [
             "mine.toml:16:2: dedupe.header: is required where [send] does not use `dedupe_key`",
             "mine.toml:16:2: dedupe: needs answers that are `first_stands`, or `dedupe_in_progress` and `dedupe_mismatch`",
+        ]
+    );
+}
+
+#[test]
+fn a_variable_is_used_only_where_it_has_a_value_and_no_setting_takes_its_name() {
+    let text = GOOD.replace("{{ to }}", "{{ html }}").replace("sender =", "text =").replace("\"good\"", "\"Good One\"");
+    assert_eq!(
+        mistakes(&text),
+        [
+            "mine.toml:2:1: name: has a character outside a-z 0-9 _ -",
+            "mine.toml:9:1: settings.text: is a name that every manifest has already",
+            "mine.toml:10:2: send: uses `html`, which has no value here",
         ]
     );
 }

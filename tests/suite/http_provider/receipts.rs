@@ -198,7 +198,7 @@ verdict = "status"
 [receipt]
 signature = "secret-path"
 secrets = ["secret"]
-body = "form"
+format = "form"
 message_id = "/id"
 part = "/part"
 parts = "/parts"
@@ -219,4 +219,13 @@ fn a_receipt_may_speak_of_one_part_of_a_message() {
     for body in ["id=1&s=d", "id=1&s=d&part=0&parts=3", "id=1&s=d&part=4&parts=3", "id=1&s=d&part=1&parts=99"] {
         assert_eq!(read(body), Part::WHOLE, "{body}");
     }
+}
+
+#[test]
+fn a_receipt_may_stand_in_the_query_of_our_own_url() {
+    let text = IN_PARTS.replace("format = \"form\"", "format = \"query\"\nreference = \"query\"");
+    let provider = custom(&text, LOOPBACK, &[("secret", "x")]);
+    let path = format!("/v1/receipts/in-parts?ref={}&key=x&id=a%2Bb&s=d", reference(5));
+    let read = facts(provider.receipts(&request(&path, &[], ""), NOW));
+    assert_eq!(read, [(Some(5), Some("a+b".to_owned()), "delivered")]);
 }

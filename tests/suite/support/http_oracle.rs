@@ -355,7 +355,7 @@ pub async fn post(receipt: &Post) -> u16 {
         head.push_str(&format!("Content-Length: {}\r\n\r\n", receipt.body.len()));
         stream.write_all(&[head.as_bytes(), &receipt.body].concat()).await?;
         let mut answer = vec![];
-        stream.read_to_end(&mut answer).await?;
+        while !answer.contains(&b'\n') && stream.read_buf(&mut answer).await? > 0 {}
         let status = String::from_utf8_lossy(&answer).split(' ').nth(1).and_then(|s| s.parse().ok());
         io::Result::Ok(status.unwrap_or(0))
     };
