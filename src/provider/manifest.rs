@@ -14,6 +14,8 @@ use http::HeaderName;
 
 use crate::document::{Document, Mistake, Table};
 use crate::domain::content::Channel;
+use crate::domain::ids::ProviderName;
+use crate::provider::template::is_variable;
 use crate::provider::{DedupeCovers, DedupeRules};
 use answers::Answers;
 use lookup::Lookup;
@@ -86,6 +88,11 @@ impl Manifest {
         let mut root = Document::parse(file, text)?.into_table();
         let mistakes = root.mistakes();
         let name = root.need_str("name");
+        if let Err(e) = ProviderName::parse(&name)
+            && !name.is_empty()
+        {
+            root.wrong("name", e.to_string());
+        }
         let channel = root.need_one_of("channel", &[("sms", Channel::Sms), ("email", Channel::Email)]);
         let page = root.need_str("page");
         let settings = read_settings(&mut root);
@@ -93,6 +100,8 @@ impl Manifest {
         let mut table = root.need_table("send");
         let mut send = RequestRule::read(&reader, &mut table);
         let answers = Answers::read(&reader, &mut table);
+        let texts: &[&str] = if channel == Channel::Sms { &["subject", "html", "message_id"] } else { &["message_id"] };
+        without(&table, &send, texts);
         table.finish();
         let lookup = root.table("lookup").map(|t| Lookup::read(&reader, t));
         let dedupe = root.table("dedupe").map(|t| read_dedupe(&reader, t, &mut send, &answers));
@@ -141,6 +150,14 @@ impl Manifest {
     }
 }
 
+/// Records each of `names` that `request` uses: in its section they have no value.
+fn without(table: &Table, request: &RequestRule, names: &[&str]) {
+    let used = request.variables();
+    for name in names.iter().filter(|name| used.contains(**name)) {
+        table.mistakes().add(table.place(), format!("uses `{name}`, which has no value here"));
+    }
+}
+
 fn read_settings(root: &mut Table) -> BTreeMap<String, Setting> {
     let mut settings = BTreeMap::new();
     for (name, mut table) in root.named_tables("settings") {
@@ -151,6 +168,9 @@ fn read_settings(root: &mut Table) -> BTreeMap<String, Setting> {
             default,
             account: table.bool("account").unwrap_or(false),
         };
+        if is_variable(&name) || COMMON_SETTINGS.contains(&name.as_str()) {
+            table.mistakes().add(table.place(), "is a name that every manifest has already");
+        }
         if setting.secret && setting.default.is_some() {
             table.wrong("default", "a secret has no default");
         }

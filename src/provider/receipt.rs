@@ -4,7 +4,7 @@ use http::HeaderMap;
 use reqwest::Url;
 
 use super::manifest::reader::plain_at;
-use super::manifest::receipts::{Receipts, ReferencePlace, Scheme};
+use super::manifest::receipts::{Format, Receipts, ReferencePlace, Scheme};
 use super::signature;
 use super::{ReceiptError, ReceiptRequest};
 use crate::domain::ids::ProviderName;
@@ -73,15 +73,15 @@ pub(super) fn read(
     index: &IndexKey,
     request: &ReceiptRequest,
 ) -> Result<Vec<Receipt>, ReceiptError> {
-    let body: serde_json::Value = if rules.form {
-        pairs(&request.body)
-            .ok_or(ReceiptError::Unreadable)?
-            .into_iter()
-            .map(|(k, v)| (k, serde_json::Value::from(v)))
-            .collect()
-    } else {
-        serde_json::from_slice(&request.body).map_err(|_| ReceiptError::Unreadable)?
+    let fields = |encoded: &[u8]| {
+        Some(pairs(encoded)?.into_iter().map(|(name, value)| (name, serde_json::Value::from(value))).collect())
     };
+    let body: Option<serde_json::Value> = match rules.format {
+        Format::Form => fields(&request.body),
+        Format::Query => fields(request.path_and_query.split_once('?').map_or("", |(_, query)| query).as_bytes()),
+        Format::Json => serde_json::from_slice(&request.body).ok(),
+    };
+    let body = body.ok_or(ReceiptError::Unreadable)?;
     let items = match &rules.batch {
         Some(at) => body.pointer(at).and_then(|v| v.as_array()).ok_or(ReceiptError::Unreadable)?.as_slice(),
         None => std::slice::from_ref(&body),

@@ -146,6 +146,14 @@ mod tests {
     }
 
     #[test]
+    fn each_value_of_a_repeated_field_counts_once() {
+        let fields =
+            [("Sid", "CA123"), ("SidAccount", "AC123"), ("Digits", "5678"), ("Digits", "1234"), ("Digits", "1234")];
+        let form: Vec<_> = fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        assert!(verify_twilio(&["12345"], URL, &form, b"", "IK+Dwps556ElfBT0I3Rgjkr1wJU="));
+    }
+
+    #[test]
     fn a_body_that_twilio_vouches_for_in_the_url_must_be_that_one() {
         let hash = HEXLOWER.encode(digest::digest(&digest::SHA256, b"{}").as_ref());
         let url = format!("https://example.org/x?bodySHA256={hash}");

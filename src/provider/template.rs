@@ -26,6 +26,11 @@ const VARIABLES: &[(&str, Sample)] = &[
     ("message_id", Sample::Text("id")),
 ];
 
+/// Whether `name` is one of the variables that there are without a setting.
+pub fn is_variable(name: &str) -> bool {
+    VARIABLES.iter().any(|(variable, _)| *variable == name)
+}
+
 #[derive(Clone, Copy)]
 enum Sample {
     Text(&'static str),
@@ -69,7 +74,7 @@ impl Template {
     pub fn parse(text: &str, settings: &BTreeSet<String>) -> Result<Self, String> {
         let template = Self { pieces: pieces(text)? };
         let names = template.variables();
-        let unknown = |n: &&String| !settings.contains(*n) && !VARIABLES.iter().any(|(v, _)| v == n);
+        let unknown = |n: &&String| !settings.contains(*n) && !is_variable(n);
         if let Some(name) = names.iter().find(unknown) {
             return Err(format!("names `{name}`, which is neither a setting nor a variable"));
         }

@@ -10,5 +10,6 @@ mod message;
 mod sandbox;
 mod smtp;
 mod store;
+mod http_provider;
 mod support;
 mod tidy;

@@ -154,17 +154,20 @@ impl Rule {
             (None, None, false) => None,
             _ => reader.none(table.place(), "`code` goes with either `any` or `absent = true`"),
         };
-        let is = table.need_one_of("is", &WORDS);
+        if !table.has("is") {
+            table.wrong("is", "is required");
+        }
+        let is = table.one_of("is", &WORDS);
         let reasons: Vec<(&str, Reason)> = Reason::ALL.iter().map(|r| (r.code(), *r)).collect();
         let reason = table.raw("reason").and_then(|value| {
             let found = reasons.iter().find(|(word, _)| Some(*word) == value.as_str()).map(|(_, r)| *r);
             found.or_else(|| reader.none(value.place(), "must be one of the reasons for outcomes"))
         });
-        if verdict_in_body && is == Is::Accepted && !matches!(code, Some(Code::Any(..))) {
+        if verdict_in_body && is == Some(Is::Accepted) && !matches!(code, Some(Code::Any(..))) {
             table.wrong("is", "under verdict = \"body\", `accepted` needs `code` and `any`");
         }
         table.finish();
-        Self { statuses, code, is, reason }
+        Self { statuses, code, is: is.unwrap_or(Is::Unknown), reason }
     }
 
     fn fits(&self, status: u16, json: Option<&serde_json::Value>) -> bool {

@@ -29,12 +29,23 @@ pub(crate) enum ReferencePlace {
     Pointer(String),
 }
 
+/// How a receipt's facts are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// A form in the body.
+    Form,
+    /// JSON in the body.
+    Json,
+    /// Fields in the query, with GET.
+    Query,
+}
+
 /// `[receipt]`.
 #[derive(Debug)]
 pub(crate) struct Receipts {
     pub scheme: Scheme,
     pub secrets: Vec<String>,
-    pub form: bool,
+    pub format: Format,
     /// Where the list of receipts stands, when one request may hold several.
     pub batch: Option<String>,
     pub reference: Option<ReferencePlace>,
@@ -53,16 +64,20 @@ impl Receipts {
             TWILIO => Scheme::Twilio,
             1 => Scheme::TelnyxEd25519,
             2 => Scheme::StandardWebhooks,
-            3 => Scheme::Basic(reader.declared(table.need_str("user"), &table.place_of("user"))),
+            3 => Scheme::Basic(match table.need_str("user") {
+                user if user.is_empty() => user,
+                user => reader.declared(user, &table.place_of("user")),
+            }),
             _ => Scheme::SecretPath,
         };
         let secrets = reader.setting_names(&mut table, "secrets");
         if secrets.is_empty() {
             table.wrong("secrets", "must name at least one setting");
         }
-        let form = table.need_one_of("body", &[("form", true), ("json", false)]);
-        if matches!(scheme, Scheme::Twilio) && !form {
-            table.wrong("body", "must be \"form\" with this signature");
+        let words = [("form", Format::Form), ("json", Format::Json), ("query", Format::Query)];
+        let format = table.need_one_of("format", &words);
+        if matches!(scheme, Scheme::Twilio) && format == Format::Json {
+            table.wrong("format", "must be \"form\" or \"query\" with this signature");
         }
         let batch = reader.pointer(&mut table, "batch");
         let reference = table.str("reference").and_then(|text| match text.as_str() {
@@ -84,7 +99,7 @@ impl Receipts {
             _ => reader.none(table.place(), "`part` and `parts` go together"),
         };
         table.finish();
-        Self { scheme, secrets, form, batch, reference, message_id, statuses, part, parts_from }
+        Self { scheme, secrets, format, batch, reference, message_id, statuses, part, parts_from }
     }
 
     /// Which part of the message `receipt` speaks of; the whole, where it does not say.
