@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{Failure, show};
+use crate::config::secret::literal_hint;
 use crate::config::{self, Kind, ManifestSource, ProviderSettings, SmtpTls};
 use crate::document::{Mistake, Place};
 use crate::domain::address::MailAddress;
@@ -124,15 +124,10 @@ fn http_provider(
             manifest::shipped(name).ok_or_else(|| wrong(format!("there is no built-in manifest `{name}`")))??
         }
     };
-    let literal = http.settings.iter().filter(|(name, setting)| {
-        setting.literal && manifest.settings().get(*name).is_some_and(|declared| declared.secret)
-    });
-    let literal: Vec<Mistake> = literal
-        .map(|(_, setting)| Mistake {
-            place: setting.place.clone(),
-            message: "is a secret: give it as `…_file`, `…_env` or `…_credential`".to_owned(),
-        })
-        .collect();
+    let is_secret = |name: &str| manifest.settings().get(name).is_some_and(|declared| declared.secret);
+    let literal = http.settings.iter().filter(|(name, setting)| setting.literal && is_secret(name));
+    let literal: Vec<Mistake> =
+        literal.map(|(name, setting)| Mistake { place: setting.place.clone(), message: literal_hint(name) }).collect();
     if !literal.is_empty() {
         return Err(literal);
     }
@@ -147,11 +142,7 @@ fn http_provider(
 }
 
 fn smtp_settings(smtp: &config::Smtp) -> Result<SmtpSettings, String> {
-    let (from_name, address) = match smtp.from.trim().strip_suffix('>').and_then(|from| from.split_once('<')) {
-        Some((name, address)) => (Some(name.trim().trim_matches('"').to_owned()).filter(|n| !n.is_empty()), address),
-        None => (None, smtp.from.trim()),
-    };
-    let from = MailAddress::parse(address).map_err(|e| format!("`from` {e}"))?;
+    let from = MailAddress::parse(&smtp.from).map_err(|e| format!("`from` {e}"))?;
     let base = SmtpSettings::new(smtp.host.clone(), from);
     let credentials = smtp.username.clone().zip(smtp.password.clone());
     Ok(SmtpSettings {
@@ -163,11 +154,13 @@ fn smtp_settings(smtp: &config::Smtp) -> Result<SmtpSettings, String> {
         },
         extra_roots: smtp.ca_file.clone(),
         credentials,
-        from_name,
+        from_name: smtp.from_name.clone(),
+        message_id_domain: smtp.message_id_domain.clone(),
+        idle: smtp.idle,
         hello_name: smtp.hello_name.clone().unwrap_or_else(|| base.hello_name.clone()),
         timeouts: StageTimeouts {
             connect: smtp.connect_timeout,
-            tls: smtp.connect_timeout.max(Duration::from_secs(5)),
+            tls: smtp.connect_timeout,
             body: smtp.data_timeout,
             dot: smtp.final_timeout,
             ..StageTimeouts::uniform(smtp.command_timeout)

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::compose::assemble;
 use super::{ConfigFile, Failure};
-use crate::config::Settings;
+use crate::config::{LogFormat, Settings};
 use crate::dispatch::Dispatcher;
 use crate::domain::receipt::Receipt;
 use crate::http::server::{Bounds, serve};
@@ -16,7 +16,7 @@ use crate::http::{self, admin};
 use crate::keys::KeyRing;
 use crate::ledger::Ledger;
 use crate::process::{self, Door, Sockets, Stop};
-use crate::telemetry;
+use crate::telemetry::{self, Form};
 
 /// The file of API keys is looked at this often.
 const KEYS_EVERY: Duration = Duration::from_secs(2);
@@ -32,7 +32,11 @@ pub(super) fn run(args: &ConfigFile) -> Result<(), Failure> {
 
 /// Runs a daemon; `ready` is called with the API's listener once requests are taken.
 pub(super) fn daemon(settings: &Settings, ready: impl FnOnce(&TcpListener)) -> Result<(), Failure> {
-    telemetry::init(&settings.log).map_err(|e| Failure::failed(e.to_string()))?;
+    let form = match settings.log.format {
+        LogFormat::Json => Form::Json,
+        LogFormat::Pretty => Form::Pretty,
+    };
+    telemetry::init(form, settings.log.level).map_err(|e| Failure::failed(e.to_string()))?;
     for advice in &settings.advice {
         tracing::warn!(%advice, "the configuration");
     }
@@ -98,7 +102,7 @@ async fn listen(sockets: &mut Sockets, door: Door, settings: &Settings) -> Resul
         Door::Api => settings.server.listen,
         Door::Admin => settings.server.admin_listen,
     };
-    let listener = sockets.listen(door, listen).await;
+    let listener = sockets.listen(door, listen.address()).await;
     listener.map_err(|e| Failure::failed(format!("cannot listen on {listen:?}: {}", e.kind())))
 }
 

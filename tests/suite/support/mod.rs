@@ -4,8 +4,8 @@ pub mod api;
 pub mod bench;
 pub mod desk;
 
+#[allow(dead_code, reason = "the oracle offers more than each topic uses")]
+pub mod http_oracle;
 pub mod pki;
 pub mod sample;
 pub mod smtp_oracle;
-#[allow(dead_code, reason = "the oracle offers more than each topic uses")]
-pub mod http_oracle;
