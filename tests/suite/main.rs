@@ -8,6 +8,7 @@ mod http_provider;
 mod ledger;
 mod lifecycle;
 mod message;
+mod real_smtp;
 mod sandbox;
 mod smtp;
 mod store;

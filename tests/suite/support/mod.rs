@@ -9,3 +9,4 @@ pub mod http_oracle;
 pub mod pki;
 pub mod sample;
 pub mod smtp_oracle;
+pub mod smtp_words;
