@@ -18,7 +18,7 @@ use sendonce::provider::gate::Gate;
 use sendonce::provider::smtp::{SmtpError, SmtpProvider, SmtpSettings, StageTimeouts, TlsMode};
 
 use crate::support::pki::Pki;
-use crate::support::sample::{LINK, dispatch, email, index_key, open_gate};
+use crate::support::sample::{dispatch, email, index_key, open_gate};
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
 pub(crate) const PASSWORD: &str = "p@ss:w/rd%25+ é";
