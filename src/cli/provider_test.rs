@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{ConfigFile, Failure, compose, show};
-use crate::clock::{Clock as _, SharedClock, SystemClock};
+use crate::clock::{SharedClock, SystemClock};
 use crate::config::Settings;
 use crate::domain::address::{Address, MailAddress, PhoneNumber};
 use crate::domain::content::{Channel, Content, Mail};
