@@ -77,7 +77,8 @@ pub struct Life {
     pub attempt: AttemptNumber,
     /// How many attempts count against the maximum.
     pub used: u8,
-    /// The attempt of which nobody knows whether it was sent. Probes of it do not open another.
+    /// The attempt of which nobody knows whether it was sent. A probe of it does not open another, and takes its place
+    /// only where it is under way when the attempt turns out not to have been sent.
     pub open: Option<AttemptNumber>,
     /// The attempt known to have been sent.
     pub sent_attempt: Option<AttemptNumber>,
@@ -223,7 +224,11 @@ pub fn step(life: &Life, fact: Fact, outlook: Outlook) -> Result<Step, Illegal> 
             step.life.probing = true;
             Ok(step)
         }
-        (State::DispatchUnknown, Fact::Restored) => Ok(to(life.state, life.sent)),
+        (State::DispatchUnknown, Fact::Restored) => {
+            let mut step = to(life.state, life.sent);
+            step.life.probing = false;
+            Ok(step)
+        }
         (_, Fact::ProbeEnded | Fact::ProbeNeverBegan) if life.probing => {
             let mut step = to(life.state, life.sent);
             step.life.probing = false;
@@ -234,6 +239,15 @@ pub fn step(life: &Life, fact: Fact, outlook: Outlook) -> Result<Step, Illegal> 
             Ok(settled_as_sent(life, attempt, State::Dispatched))
         }
         (state, Fact::EvidenceSent(attempt)) => Ok(settled_as_sent(life, attempt, state)),
+        // The attempt was not sent, but its repeat is under way and may be: now that is what nobody knows.
+        (state, Fact::EvidenceNotSent(attempt)) if life.probing && life.open == Some(attempt) => {
+            if attempt == life.attempt {
+                return Err(illegal);
+            }
+            let mut step = to(state, life.sent);
+            step.life.open = Some(life.attempt);
+            Ok(step)
+        }
         (State::DispatchUnknown, Fact::EvidenceNotSent(attempt)) if life.open == Some(attempt) => {
             Ok(again(&Life { open: None, sent: Sent::No, ..*life }, outlook))
         }
@@ -278,7 +292,7 @@ fn again(life: &Life, outlook: Outlook) -> Step {
         State::Cancelled
     } else if life.marks.supersede {
         State::Superseded
-    } else if life.used >= outlook.max_attempts {
+    } else if life.used >= outlook.max_attempts || life.attempt == AttemptNumber::MAX {
         State::Failed
     } else if !outlook.in_time {
         State::Expired

@@ -114,6 +114,8 @@ codes!(
         UnsealFailed = "unseal_failed",
         /// The daemon was stopping and the attempt had not begun.
         Draining = "draining",
+        /// The attempt was recorded, but no worker was told of it.
+        NotHandedOut = "not_handed_out",
         /// The provider is no longer configured.
         ProviderGone = "provider_gone",
         /// Every attempt that the configuration allows has been used.

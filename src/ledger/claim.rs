@@ -7,7 +7,7 @@ use crate::domain::ids::{KeyedHash, NotificationId, ProviderName, Ticket};
 use crate::domain::lifecycle::{Fact, Outlook, State};
 use crate::domain::outcome::Reason;
 use crate::domain::time::Timestamp;
-use crate::store::rows::{Queue, WorkRow};
+use crate::store::rows::{Asked, Queue, WorkRow};
 use crate::store::{StoreError, Transaction};
 
 use super::book::{Book, Telling};
@@ -53,7 +53,10 @@ fn end(book: &mut Book<'_>, id: NotificationId, fact: Fact, what: What, reason: 
 /// Records one attempt, before its first byte.
 fn begin(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Claimed> {
     let now = book.now;
-    let next = book.get(id)?.life().attempt.checked_add(1)?;
+    // What a claim cannot be made of stays in the queue: once recorded, nobody would send or settle it.
+    let work = book.get(id)?.work.as_ref().filter(|work| work.sealed_message.is_some())?;
+    core.routes.abilities(&work.state.provider)?;
+    let next = work.state.life.attempt.checked_add(1)?;
     let how = Telling::new(What::AttemptBegun, Actor::Daemon(DaemonPart::Worker)).of_attempt(next);
     book.apply(id, Fact::Claimed, NOTHING_FOLLOWS, how).ok()?;
     let entry = book.get(id)?;
@@ -222,9 +225,7 @@ pub(super) fn strand(core: &Core, book: &mut Book<'_>, id: NotificationId) -> bo
         return false;
     }
     if life.probing {
-        if let Some(state) = book.change(id) {
-            state.owner = None;
-        }
+        super::settle::probe_over(book, id, true);
         ask_next(core, book, id);
     } else {
         super::settle::lost(core, book, id, Reason::ProcessDied);
@@ -249,12 +250,15 @@ pub(super) fn restore(core: &Core, book: &mut Book<'_>, id: NotificationId, tick
     }
     let Some(entry) = book.get(id) else { return false };
     let after = entry.life();
-    let asked = entry.work.as_ref().and_then(|work| core.asked_for_attempt(work, &after, now));
-    if let Some(state) = book.change(id) {
-        if life.state != State::DispatchUnknown {
-            state.asked = asked;
-        }
-        state.life.probing = false;
+    let work = entry.work.as_ref();
+    let asked = work.and_then(|work| {
+        // The lost part of the history may have been there as early as this.
+        Some(Asked { first_there_at: work.created_at, ..core.asked_for_attempt(work, &after, now)? })
+    });
+    if life.state != State::DispatchUnknown
+        && let Some(state) = book.change(id)
+    {
+        state.asked = asked;
     }
     super::settle::lost(core, book, id, Reason::Restored);
     true

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::domain::audit::{Actor, Record};
 use crate::domain::ids::{AttemptNumber, NotificationId, ProviderName, Tenant, Ticket};
-use crate::domain::outcome::{LookupAnswer, Outcome};
+use crate::domain::outcome::{LookupAnswer, Outcome, Reason};
 use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
 use crate::store::{StoreError, Transaction};
@@ -76,9 +76,28 @@ pub(super) struct Pulse {
     pub writable: AtomicBool,
 }
 
+/// Attempts that were recorded, or may have been, and that no worker was told of.
+type NotHandedOut = Vec<(NotificationId, AttemptNumber)>;
+
+/// The attempts that a reply hands to a worker.
+fn handed_out(reply: &Reply) -> NotHandedOut {
+    match reply {
+        Reply::Claimed(claims) => claims.iter().map(|claimed| (claimed.id, claimed.attempt)).collect(),
+        Reply::Asked(questions) => {
+            let probe = |question: &Question| match question {
+                Question::Probe(claimed) => Some((claimed.id, claimed.attempt)),
+                Question::Lookup(_) => None,
+            };
+            questions.iter().filter_map(probe).collect()
+        }
+        _ => vec![],
+    }
+}
+
 /// Runs until every handle is gone and the queue is empty.
 pub(super) async fn run(core: Arc<Core>, pulse: Arc<Pulse>, mut queue: mpsc::Receiver<Command>) {
     let mut batch = Vec::with_capacity(core.policy.batch);
+    let mut not_handed_out = vec![];
     loop {
         batch.clear();
         if queue.recv_many(&mut batch, core.policy.batch).await == 0 {
@@ -86,21 +105,26 @@ pub(super) async fn run(core: Arc<Core>, pulse: Arc<Pulse>, mut queue: mpsc::Rec
         }
         core.metrics.commit_queue.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
         let began = core.clock.since_boot();
-        commit_all(&core, &pulse, std::mem::take(&mut batch)).await;
+        commit_all(&core, &pulse, std::mem::take(&mut batch), &mut not_handed_out).await;
         core.metrics.commit_seconds.observe(core.clock.since_boot().saturating_sub(began).as_secs_f64());
     }
 }
 
 /// Commits a batch, or halves of it where the store refuses the whole.
-async fn commit_all(core: &Core, pulse: &Pulse, batch: Vec<Command>) {
+///
+/// An attempt whose claim nobody was told of certainly never began. The next commit that succeeds says so before it hands
+/// anything out, and so no number of a forgotten attempt can be in a worker's hands when it is settled here.
+async fn commit_all(core: &Core, pulse: &Pulse, batch: Vec<Command>, not_handed_out: &mut NotHandedOut) {
     let mut rest = vec![batch];
     while let Some(mut batch) = rest.pop() {
         core.metrics.commit_commands.observe(batch.len() as f64);
-        match commit(core, pulse, &batch).await {
+        match commit(core, pulse, &batch, not_handed_out).await {
             Ok(replies) => {
                 for (command, reply) in batch.into_iter().zip(replies) {
-                    // A caller that went away has lost nothing but its answer.
-                    let _gone = command.reply.send(Ok(reply));
+                    // A caller that went away has lost nothing but its answer, and attempts that were meant for it.
+                    if let Err(Ok(reply)) = command.reply.send(Ok(reply)) {
+                        not_handed_out.extend(handed_out(&reply));
+                    }
                 }
             }
             Err(StoreError::Refused(_) | StoreError::Corrupt { .. }) if batch.len() > 1 => {
@@ -124,13 +148,28 @@ async fn commit_all(core: &Core, pulse: &Pulse, batch: Vec<Command>) {
     }
 }
 
-async fn commit(core: &Core, pulse: &Pulse, batch: &[Command]) -> Result<Vec<Reply>, StoreError> {
+async fn commit(
+    core: &Core,
+    pulse: &Pulse,
+    batch: &[Command],
+    not_handed_out: &mut NotHandedOut,
+) -> Result<Vec<Reply>, StoreError> {
     let mut tx = core.store.begin().await?;
     let mut book = Book::new(core, tx.now());
+    book.load(tx.as_mut(), &not_handed_out.iter().map(|(id, _)| *id).collect()).await?;
+    for (id, attempt) in &*not_handed_out {
+        settle(core, &mut book, *id, *attempt, &Outcome::never_began(Reason::NotHandedOut));
+    }
     let replies = apply(core, &mut book, tx.as_mut(), batch).await?;
     match_kept_receipts(core, &mut book, tx.as_mut()).await?;
     book.flush(tx.as_mut()).await?;
-    tx.commit().await?;
+    if let Err(error) = tx.commit().await {
+        if error == StoreError::Ambiguous {
+            not_handed_out.extend(replies.iter().flat_map(handed_out));
+        }
+        return Err(error);
+    }
+    not_handed_out.clear();
     if !pulse.writable.swap(true, Ordering::SeqCst) {
         tracing::info!("the store can be written again");
     }

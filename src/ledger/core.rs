@@ -155,7 +155,7 @@ impl Core {
         let rules = abilities.dedupe?;
         let life = &work.state.life;
         let covered = match rules.covers {
-            DedupeCovers::Any => true,
+            DedupeCovers::Any => asked.cause != Some(Reason::Restored),
             DedupeCovers::NoAnswer => matches!(
                 asked.cause,
                 Some(Reason::LostAnswer | Reason::AnswerTimeout | Reason::ProcessDied | Reason::Panicked)
@@ -180,6 +180,12 @@ impl Core {
         match self.next_question(work, now) {
             NextQuestion::Lookup | NextQuestion::Probe => (queue, now.plus(self.ask_delay(asks))),
             NextQuestion::ProbeAt(at) => (queue, at),
+            // The provider may be configured again before the expiry.
+            NextQuestion::Nothing
+                if !work.state.life.state.is_final() && self.routes.abilities(&work.state.provider).is_none() =>
+            {
+                (queue, now.plus(self.ask_delay(asks)))
+            }
             NextQuestion::Nothing => (None, work.expires_at),
         }
     }

@@ -247,8 +247,14 @@ impl Ledger {
             self.command(Work::Expire(expired), false).await?;
         }
         for counts in self.work_counts().await? {
-            if counts.state.is_waiting() && self.core.routes.abilities(&counts.provider).is_none() {
+            if self.core.routes.abilities(&counts.provider).is_some() {
+                continue;
+            }
+            if counts.state.is_waiting() {
                 self.reroute(&counts.provider, SWEEP_LIMIT).await?;
+            } else if counts.state.is_final() {
+                // Nobody is left to ask: no question comes of it, and what is final goes.
+                self.ask(&counts.provider, SWEEP_LIMIT).await?;
             }
         }
         let keys_before = now.minus(self.core.policy.key_retention);

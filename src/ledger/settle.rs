@@ -17,6 +17,9 @@ use super::core::Core;
 /// How long a message waits when our own keys or configuration keep it from being sent.
 const FAULT_WAIT: Duration = Duration::from_secs(30);
 
+/// How long a message waits after its worker came too late to begin: a machine that stalls is not helped by haste.
+const UNBEGUN_WAIT: Duration = Duration::from_secs(1);
+
 /// Where and when the next attempt would go.
 struct NextTry {
     leg: u8,
@@ -112,7 +115,8 @@ fn next_try(core: &Core, work: &WorkRow, outcome: &Outcome, now: Timestamp) -> N
         OutcomeClass::NeverBegan => {
             let wait = match outcome.reason {
                 Reason::UnsealFailed | Reason::ProviderGone => FAULT_WAIT,
-                _ => Duration::ZERO,
+                Reason::Draining | Reason::NotHandedOut => Duration::ZERO,
+                _ => UNBEGUN_WAIT,
             };
             here(now.plus(wait), state.tries_here)
         }
@@ -151,7 +155,10 @@ pub(super) fn ask_next(core: &Core, book: &mut Book<'_>, id: NotificationId) {
     let now = book.now;
     let Some(work) = book.get(id).and_then(|e| e.work.as_ref()) else { return };
     let asks = work.state.asked.as_ref().map_or(0, |asked| asked.asks);
-    let (queue, due_at) = core.question_place(work, now, asks.saturating_add(1));
+    let (queue, due_at) = match work.state.life.probing {
+        true => (None, now),
+        false => core.question_place(work, now, asks.saturating_add(1)),
+    };
     book.place(id, queue, due_at);
 }
 
@@ -164,21 +171,36 @@ fn settle_probe(core: &Core, book: &mut Book<'_>, work: &WorkRow, outcome: &Outc
         _ => Fact::ProbeEnded,
     };
     let ended = book.apply(work.id, fact, outlook, how);
-    if let Some(state) = book.change(work.id) {
-        state.owner = None;
-    }
-    match (outcome.class, life.open) {
-        (OutcomeClass::Accepted, Some(open)) => evidence(
-            core,
-            book,
-            work.id,
-            Fact::EvidenceSent(open),
-            telling(What::Evidence, open, outcome).by_source(Source::Dedupe),
-        ),
+    probe_over(book, work.id, outcome.class != OutcomeClass::NeverBegan);
+    let fact = match (outcome.class, life.open) {
+        (OutcomeClass::Accepted, Some(open)) => Fact::EvidenceSent(open),
+        // Given up meanwhile, but sent after all.
+        (OutcomeClass::Accepted, None) if life.sent_attempt.is_none() => Fact::EvidenceSent(life.attempt),
+        // What it repeats was found not to have been sent meanwhile, so that only its own fate was open.
+        (
+            OutcomeClass::NotSent
+            | OutcomeClass::RefusedAccount
+            | OutcomeClass::RefusedMessage
+            | OutcomeClass::NeverBegan,
+            Some(open),
+        ) if open == life.attempt => Fact::EvidenceNotSent(open),
         _ => {
             ask_next(core, book, work.id);
-            ended.map_or_else(|illegal| SettleAnswer::Late(illegal.state), SettleAnswer::Now)
+            return ended.map_or_else(|illegal| SettleAnswer::Late(illegal.state), SettleAnswer::Now);
         }
+    };
+    let about = life.open.unwrap_or(life.attempt);
+    evidence(core, book, work.id, fact, telling(What::Evidence, about, outcome).by_source(Source::Dedupe))
+}
+
+/// A probe is over. Where it may have been sent, look-ups count only from now on.
+pub(super) fn probe_over(book: &mut Book<'_>, id: NotificationId, began: bool) {
+    let now = book.now;
+    let Some(state) = book.change(id) else { return };
+    state.owner = None;
+    if let Some(asked) = state.asked.as_mut().filter(|_| began) {
+        asked.ended_at = Some(now);
+        asked.misses = 0;
     }
 }
 
@@ -194,10 +216,15 @@ fn late(
     let fact = match outcome.class {
         OutcomeClass::Unknown => return SettleAnswer::Late(life.state),
         OutcomeClass::Accepted => Fact::EvidenceSent(attempt),
+        // It has been repeated since, and of that this answer says nothing.
+        _ if life.open == Some(attempt) && life.attempt > attempt => return SettleAnswer::Late(life.state),
         _ => Fact::EvidenceNotSent(attempt),
     };
-    // The result of the same attempt, stored before: the write was repeated because its first answer was lost.
-    if fact == Fact::EvidenceSent(attempt) && life.sent_attempt == Some(attempt) {
+    // The result of the same message, stored before: the write was repeated because its first answer was lost.
+    let stored = book.get(id).and_then(|entry| entry.outcome.message_id.as_ref());
+    let same_attempt = life.sent_attempt == Some(attempt) && (stored.is_some() || outcome.message_id.is_none());
+    let same_message = life.sent_attempt.is_some() && stored.is_some() && stored == outcome.message_id.as_ref();
+    if fact == Fact::EvidenceSent(attempt) && (same_attempt || same_message) {
         return SettleAnswer::Now(life.state);
     }
     let how = telling(What::Evidence, attempt, outcome).by_source(Source::LateAnswer);
@@ -290,7 +317,9 @@ fn missed(
         asked.misses = asked.misses.saturating_add(1);
         misses = asked.misses;
     }
-    if rules.is_some_and(|r| r.trust_miss && misses >= r.misses_needed) {
+    // The part of the history that a restored store has lost may hold other attempts, so a miss of this one proves nothing.
+    let restored = work.state.asked.as_ref().is_some_and(|asked| asked.cause == Some(Reason::Restored));
+    if !restored && rules.is_some_and(|r| r.trust_miss && misses >= r.misses_needed) {
         let telling = how(What::Evidence, Reason::LookupMissed);
         return evidence(core, book, work.id, Fact::EvidenceNotSent(attempt), telling);
     }

@@ -6,6 +6,8 @@ mod dispatch;
 mod http_api;
 mod http_provider;
 mod ledger;
+mod ledger_interleavings;
+mod ledger_random;
 mod lifecycle;
 mod message;
 mod real_smtp;

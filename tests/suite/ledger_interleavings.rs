@@ -1,0 +1,199 @@
+//! Commands that cross each other: whatever their order, nothing is sent twice, lost, or left lying.
+
+use std::time::Duration;
+
+use sendonce::domain::ids::{NotificationId, Ticket};
+use sendonce::domain::lifecycle::{Sent, State};
+use sendonce::domain::outcome::{LookupAnswer, Outcome, Reason};
+use sendonce::ledger::{Claimed, Question, Verdict};
+use sendonce::provider::Abilities;
+
+use crate::support::bench::{
+    Bench, accepted, actor, lost, message_id, not_sent, provider, silent, tenant, with_dedupe, with_lookup,
+};
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn ticket() -> Ticket {
+    Ticket::parse("OPS-1").expect("a ticket")
+}
+
+async fn resolve(bench: &Bench, id: NotificationId, verdict: Verdict) {
+    bench.ledger.resolve(Some(&tenant()), id, verdict, ticket(), actor()).await.expect("a working store");
+}
+
+/// An unknown whose probe is under way.
+async fn probing(bench: &Bench) -> (Claimed, Claimed) {
+    bench.admit("e1").await;
+    let first = bench.claim_one("sms-a").await;
+    bench.settle(&first, lost()).await;
+    bench.clock.advance(secs(6));
+    match bench.ledger.ask(&provider("sms-a"), 10).await.expect("works").pop() {
+        Some(Question::Probe(probe)) => (first, *probe),
+        other => panic!("a probe is due: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_sent_beside_a_probe_when_the_attempt_that_it_repeats_was_not_sent() {
+    for (outcome, state, sent) in [
+        (accepted("M1"), State::Dispatched, Sent::Yes),
+        (not_sent(), State::RetryWait, Sent::No),
+        (lost(), State::DispatchUnknown, Sent::Unknown),
+    ] {
+        let bench = Bench::with(with_dedupe()).await;
+        let (first, probe) = probing(&bench).await;
+        resolve(&bench, first.id, Verdict::NotSent).await;
+        assert!(bench.claim("sms-a").await.is_empty(), "the probe may be sent");
+        assert_eq!(bench.settle(&probe, outcome).await, state);
+        let status = bench.status(first.id).await;
+        assert_eq!(status.work.map_or(status.notification.outcome.sent, |work| work.life.sent), sent);
+        bench.accounts_close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_late_answer_of_an_attempt_says_nothing_of_its_repeats() {
+    let bench = Bench::with(with_dedupe()).await;
+    let (first, probe) = probing(&bench).await;
+    bench.settle(&probe, lost()).await;
+    assert_eq!(bench.settle(&first, not_sent()).await, State::DispatchUnknown, "the probe may have been sent");
+    assert!(bench.claim("sms-a").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_probe_that_was_taken_after_an_operator_gave_up_is_told() {
+    let bench = Bench::with(with_dedupe()).await;
+    let (first, probe) = probing(&bench).await;
+    resolve(&bench, first.id, Verdict::Abandon).await;
+    bench.settle(&probe, accepted("M1")).await;
+    let status = bench.status(first.id).await;
+    assert_eq!((status.notification.outcome.state, status.notification.outcome.sent), (State::Failed, Sent::Yes));
+    assert!(status.work.is_none(), "nothing sealed is left");
+}
+
+#[tokio::test]
+async fn a_probes_result_that_is_stored_twice_contradicts_nothing() {
+    let bench = Bench::with(with_dedupe()).await;
+    let (first, probe) = probing(&bench).await;
+    bench.settle(&probe, accepted("M1")).await;
+    bench.settle(&probe, accepted("M1")).await;
+    let story = bench.story(first.id).await;
+    assert!(!story.iter().any(|word| word.starts_with("evidence_contradicted")), "{story:?}");
+}
+
+#[tokio::test]
+async fn a_late_answer_still_tells_the_providers_id() {
+    let bench = Bench::with(silent()).await;
+    bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, lost()).await;
+    resolve(&bench, claimed.id, Verdict::Sent).await;
+    bench.settle(&claimed, accepted("M1")).await;
+    assert_eq!(bench.status(claimed.id).await.notification.outcome.message_id, Some(message_id("M1")));
+}
+
+#[tokio::test]
+async fn a_claim_that_its_caller_did_not_wait_for_is_not_under_way_for_ever() {
+    let bench = Bench::with(with_dedupe()).await;
+    let id = bench.admit("e1").await;
+    let name = provider("sms-a");
+    let mut claim = Box::pin(bench.ledger.claim(&name, 10));
+    assert!(futures_util::poll!(&mut claim).is_pending());
+    drop(claim);
+    bench.admit("e2").await;
+    bench.ledger.sweep().await.expect("works");
+    let again = bench.claim("sms-a").await;
+    let mine: Vec<_> = again.iter().filter(|claimed| claimed.id == id).map(|claimed| claimed.attempt).collect();
+    assert_eq!(mine, [2], "the first attempt never began");
+    bench.settle(again.iter().find(|c| c.id == id).expect("it is there"), lost()).await;
+
+    bench.clock.advance(secs(6));
+    let mut ask = Box::pin(bench.ledger.ask(&name, 10));
+    assert!(futures_util::poll!(&mut ask).is_pending());
+    drop(ask);
+    bench.ledger.sweep().await.expect("works");
+    bench.clock.advance(secs(6));
+    let questions = bench.ledger.ask(&name, 10).await.expect("works");
+    assert!(matches!(&questions[..], [Question::Probe(probe)] if probe.attempt == 4), "{questions:?}");
+}
+
+#[tokio::test]
+async fn a_miss_proves_nothing_about_what_a_lost_history_may_have_sent() {
+    let bench = Bench::with(with_lookup()).await;
+    bench.admit("waiting").await;
+    bench.ledger.recover(&ticket()).await.expect("works");
+    for _ in 0..5 {
+        bench.clock.advance(secs(90));
+        for question in bench.ledger.ask(&provider("sms-a"), 10).await.expect("works") {
+            let Question::Lookup(asking) = question else { panic!("no probe") };
+            bench.ledger.answer(asking.id, asking.attempt, LookupAnswer::NotFound).await.expect("works");
+        }
+        assert!(bench.claim("sms-a").await.is_empty());
+    }
+    let anyway = Abilities {
+        dedupe: with_dedupe()
+            .dedupe
+            .map(|rules| sendonce::provider::DedupeRules { covers: sendonce::provider::DedupeCovers::Any, ..rules }),
+        ..silent()
+    };
+    let bench = Bench::with(anyway).await;
+    bench.admit("waiting").await;
+    bench.ledger.recover(&ticket()).await.expect("works");
+    bench.clock.advance(secs(60));
+    assert!(bench.ledger.ask(&provider("sms-a"), 10).await.expect("works").is_empty());
+}
+
+#[tokio::test]
+async fn attempts_that_count_for_nothing_end_before_their_numbers_do_and_starve_nobody() {
+    let bench = Bench::with(silent()).await;
+    let id = bench.admit("e1").await;
+    for _ in 0..255 {
+        let claimed = bench.claim_one("sms-a").await;
+        bench.ledger.settle(claimed.id, claimed.attempt, Outcome::never_began(Reason::Draining)).await.expect("works");
+    }
+    assert_eq!(bench.state(id).await, State::Failed);
+    let next = bench.admit("e2").await;
+    assert_eq!(bench.ledger.claim(&provider("sms-a"), 1).await.expect("works")[0].id, next);
+    bench.accounts_close().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_came_too_late_is_not_tried_again_at_once() {
+    let bench = Bench::with(silent()).await;
+    bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, Outcome::never_began(Reason::StartedTooLate)).await;
+    assert!(bench.claim("sms-a").await.is_empty());
+    bench.clock.advance(secs(1));
+    assert_eq!(bench.claim_one("sms-a").await.attempt, 2);
+}
+
+#[tokio::test]
+async fn nothing_sealed_stays_behind_a_provider_that_is_gone() {
+    let bench = Bench::with(with_lookup()).await;
+    bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, lost()).await;
+    bench.clock.advance(secs(601));
+    bench.ledger.sweep().await.expect("works");
+    assert!(bench.status(claimed.id).await.work.is_some(), "it is asked about, for the record");
+    bench.routes.abilities.lock().expect("free").remove(&provider("sms-a"));
+    bench.clock.advance(secs(601));
+    bench.ledger.sweep().await.expect("works");
+    let status = bench.status(claimed.id).await;
+    assert!(status.work.is_none());
+    assert_eq!(status.notification.outcome.state, State::Expired);
+    bench.accounts_close().await;
+}
+
+#[tokio::test]
+async fn a_claim_for_a_provider_that_is_gone_records_nothing() {
+    let bench = Bench::with(silent()).await;
+    let id = bench.admit("e1").await;
+    bench.routes.abilities.lock().expect("free").remove(&provider("sms-a"));
+    assert!(bench.claim("sms-a").await.is_empty());
+    assert_eq!(bench.state(id).await, State::Accepted);
+}
