@@ -5,6 +5,10 @@ use std::time::Duration;
 /// A pause where the provider named none: long enough to matter, short enough not to be noticed.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The longest pause of a whole lane. A message keeps its own `Retry-After`; a lane that believed hours would hold up what
+/// could still be sent, or take another provider, before it expires.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// The limit of one lane. Times are since boot.
 #[derive(Debug)]
 pub struct Rate {
@@ -48,9 +52,9 @@ impl Rate {
         now.max(by_rate).max(self.paused_until)
     }
 
-    /// The provider limits us: nothing leaves for `retry_after`, or for a moment where it did not say.
+    /// The provider limits us: nothing leaves for `retry_after`, at most a minute, or for a moment where it did not say.
     pub fn pause(&mut self, now: Duration, retry_after: Option<Duration>) {
-        let until = now.saturating_add(retry_after.unwrap_or(PAUSE));
+        let until = now.saturating_add(retry_after.unwrap_or(PAUSE).min(LONGEST_PAUSE));
         self.paused_until = self.paused_until.max(until);
     }
 }
@@ -92,5 +96,14 @@ mod tests {
         assert_eq!(rate.available(T0 + Duration::from_secs(29)), 0);
         assert_eq!(rate.ready_at(T0), T0 + Duration::from_secs(30));
         assert_eq!(rate.available(T0 + Duration::from_secs(30)), u32::MAX);
+    }
+
+    #[test]
+    fn an_absurd_pause_does_not_silence_the_lane_beyond_a_minute() {
+        let mut rate = Rate::new(None, 1);
+        rate.pause(T0, Some(Duration::from_secs(24 * 60 * 60)));
+        assert_eq!(rate.ready_at(T0), T0 + Duration::from_secs(60));
+        rate.pause(T0, Some(Duration::MAX));
+        assert_eq!(rate.available(T0 + Duration::from_secs(60)), u32::MAX);
     }
 }

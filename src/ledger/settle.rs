@@ -109,8 +109,14 @@ fn next_try(core: &Core, work: &WorkRow, outcome: &Outcome, now: Timestamp) -> N
             None => here(now, tries),
         },
         OutcomeClass::RefusedAccount => elsewhere().map_or_else(later, at_next),
-        OutcomeClass::NotSent if tries >= core.policy.failover_after || core.routes.is_open(&state.provider) => {
-            elsewhere().map_or_else(later, at_next)
+        OutcomeClass::NotSent => {
+            let wait = later();
+            let too_late = || !core.outlook(work, state.leg, wait.at, false).in_time;
+            if tries >= core.policy.failover_after || core.routes.is_open(&state.provider) || too_late() {
+                elsewhere().map_or(wait, at_next)
+            } else {
+                wait
+            }
         }
         OutcomeClass::NeverBegan => {
             let wait = match outcome.reason {
@@ -120,7 +126,7 @@ fn next_try(core: &Core, work: &WorkRow, outcome: &Outcome, now: Timestamp) -> N
             };
             here(now.plus(wait), state.tries_here)
         }
-        OutcomeClass::NotSent | OutcomeClass::Accepted | OutcomeClass::Unknown => later(),
+        OutcomeClass::Accepted | OutcomeClass::Unknown => later(),
     }
 }
 

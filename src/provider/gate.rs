@@ -29,9 +29,17 @@ impl Gate {
     /// # Errors
     /// The outcome of an attempt that may not go on: it never began.
     pub fn check(&self) -> Result<(), Outcome> {
+        self.check_ahead(Duration::ZERO)
+    }
+
+    /// As [`check`](Self::check), where the octet that commits may leave as much as `lead` later and nothing asks again.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_ahead(&self, lead: Duration) -> Result<(), Outcome> {
         if self.clock.since_boot() > self.start_by {
             Err(Outcome::never_began(Reason::StartedTooLate))
-        } else if self.clock.now() > self.commit_by {
+        } else if self.clock.now().plus(lead) > self.commit_by {
             Err(Outcome::never_began(Reason::DeadlinePassed))
         } else {
             Ok(())

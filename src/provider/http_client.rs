@@ -39,7 +39,10 @@ pub(super) struct Received {
 
 /// A client for one provider. It repeats nothing, follows no redirect and heeds no proxy of the environment.
 #[derive(Debug)]
-pub(super) struct HttpClient(reqwest::Client);
+pub(super) struct HttpClient {
+    client: reqwest::Client,
+    connect: Duration,
+}
 
 impl HttpClient {
     /// `None` when the TLS library cannot be set up, as without any root certificate.
@@ -57,7 +60,7 @@ impl HttpClient {
             .user_agent(concat!("sendonce/", env!("CARGO_PKG_VERSION")))
             .build()
             .ok()
-            .map(Self)
+            .map(|client| Self { client, connect: timeouts.connect })
     }
 
     /// Sends `ready`; `gate` is asked before the first byte and again when the last ones are handed over.
@@ -66,10 +69,11 @@ impl HttpClient {
     /// The outcome of an attempt without a complete status line.
     pub(super) async fn exchange(&self, ready: Ready, gate: Option<&Gate>) -> Result<Received, Outcome> {
         if let Some(gate) = gate {
-            gate.check()?;
+            // A request without a body passes no second gate: it leaves whole when the connection stands.
+            gate.check_ahead(if ready.body.is_empty() { self.connect } else { Duration::ZERO })?;
         }
         let stopped = Arc::new(OnceLock::new());
-        let mut request = self.0.request(ready.method, ready.url).headers(ready.headers);
+        let mut request = self.client.request(ready.method, ready.url).headers(ready.headers);
         if !ready.body.is_empty() {
             let body = GatedBody { data: Some(ready.body), gate: gate.cloned(), stopped: stopped.clone() };
             request = request.body(reqwest::Body::wrap(body));

@@ -75,7 +75,7 @@ pub fn verify_telnyx(keys: &[&str], timestamp: &str, body: &[u8], header: &str, 
 }
 
 /// Standard Webhooks: a list of `v1,` and base64 of HMAC-SHA-256 over `ID.TIMESTAMP.BODY`; the secret is `whsec_` and
-/// base64. One signature that fits is enough.
+/// base64. One signature that fits is enough. A secret without a key in it proves nothing.
 ///
 /// Source: Standard Webhooks specification, "Signature scheme" (<https://www.standardwebhooks.com>).
 pub fn verify_standard(secrets: &[&str], id: &str, timestamp: &str, body: &[u8], header: &str, now: Timestamp) -> bool {
@@ -88,6 +88,9 @@ pub fn verify_standard(secrets: &[&str], id: &str, timestamp: &str, body: &[u8],
         && secrets.iter().any(|secret| {
             let secret = BASE64.decode(secret.strip_prefix("whsec_").unwrap_or(secret).as_bytes());
             secret.is_ok_and(|secret| {
+                if secret.is_empty() {
+                    return false;
+                }
                 let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
                 given.iter().any(|tag| hmac::verify(&key, &signed, tag).is_ok())
             })
@@ -212,5 +215,13 @@ mod tests {
         assert!(verify_secret_path(&["s3cret"], "/v1/receipts/x/s3cret", None));
         assert!(verify_secret_path(&["s3cret"], "/v1/receipts/x", Some("s3cret")));
         assert!(!verify_secret_path(&["s3cret", ""], "/v1/receipts/x/", Some("")));
+    }
+
+    #[test]
+    fn a_webhook_secret_without_a_key_in_it_proves_nothing() {
+        let empty = hmac::Key::new(hmac::HMAC_SHA256, b"");
+        let forged = format!("v1,{}", BASE64.encode(hmac::sign(&empty, b"id.1000.{}").as_ref()));
+        let now = Timestamp::from_micros(1_000_000_000);
+        assert!(!verify_standard(&["whsec_", ""], "id", "1000", b"{}", &forged, now));
     }
 }

@@ -192,6 +192,68 @@ async fn another_tenants_rows_are_not_there() {
 }
 
 #[tokio::test]
+async fn every_route_asks_for_its_roles_before_it_reads_anything() {
+    let app = App::start().await;
+    let path = accepted(&app, "e-1").await;
+    let (cancel, resolve) = (format!("{path}/cancel"), format!("{path}/resolve"));
+    let verdict = json!({"verdict": "sent", "ticket": "OPS-1", "provider": "stub"});
+    let routes: [(&str, &str, &[&str]); 9] = [
+        ("POST", "/v1/notifications", &["sender"]),
+        ("GET", path.as_str(), &["sender", "auditor", "operator"]),
+        ("GET", "/v1/notifications?event_id=e-1", &["sender", "auditor", "operator"]),
+        ("GET", "/v1/unknown", &["operator"]),
+        ("GET", "/v1/audit", &["auditor"]),
+        ("GET", "/v1/audit/account", &["auditor", "operator"]),
+        ("POST", "/v1/unknown/resolve", &["operator"]),
+        ("POST", resolve.as_str(), &["operator"]),
+        ("POST", cancel.as_str(), &["sender", "operator"]),
+    ];
+    for (method, path, allowed) in routes {
+        for role in ["sender", "auditor", "operator"] {
+            let key = format!("shop-{role}");
+            let answer = if method == "GET" { app.get(path, &key).await } else { app.post(path, &key, &verdict).await };
+            assert_eq!(answer.status != 403, allowed.contains(&role), "{method} {path} {role}: {}", answer.text);
+        }
+        for nobody in ["shop-root", "x"] {
+            let answer =
+                if method == "GET" { app.get(path, nobody).await } else { app.post(path, nobody, &verdict).await };
+            assert_eq!((answer.status, answer.problem().as_str()), (401, "unauthorized"), "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_tenant_settles_counts_and_takes_back_nothing() {
+    let app = App::start().await;
+    let path = accepted(&app, "e-1").await;
+    app.attempt(Outcome::unknown(Reason::AnswerTimeout)).await;
+    let before = app.get(&path, "shop-sender").await.text;
+    let id = path.rsplit('/').next().expect("an id").to_owned();
+    let many = json!({"verdict": "not_sent", "ticket": "OPS-1", "provider": "stub"});
+    let done = app.post("/v1/unknown/resolve", "bank-operator", &many).await.json();
+    assert_eq!((&done["resolved"], &done["more"]), (&json!(0), &json!(false)));
+    let one = json!({"verdict": "not_sent", "ticket": "OPS-1"});
+    for missing in [
+        app.post(&format!("{path}/resolve"), "bank-operator", &one).await,
+        app.post(&format!("{path}/cancel"), "bank-sender", &json!({})).await,
+        app.get(&format!("{path}?wait=1s"), "bank-sender").await,
+        app.get("/v1/notifications?idempotency_key=e-1", "bank-sender").await,
+    ] {
+        assert_eq!((missing.status, missing.problem().as_str()), (404, "not-found"));
+    }
+    assert_eq!(app.get("/v1/unknown", "bank-operator").await.json()["items"], json!([]));
+    for filter in [format!("notification={id}"), "event_id=e-1".to_owned()] {
+        let log = app.get(&format!("/v1/audit?{filter}"), "bank-auditor").await.text;
+        assert!(!log.contains("accepted") && !log.contains("attempt"), "only the exports themselves: {log}");
+    }
+    let ours = app.get("/v1/audit/account", "shop-auditor").await.json();
+    let theirs = app.get("/v1/audit/account", "bank-auditor").await.json();
+    assert_ne!(ours["counts"], theirs["counts"]);
+    assert_eq!(theirs["closes"], true);
+    assert_eq!(app.get(&path, "shop-sender").await.text, before);
+}
+
+#[tokio::test]
 async fn a_long_poll_ends_when_the_state_is_final() {
     let app = App::start().await;
     let path = accepted(&app, "e-1").await;

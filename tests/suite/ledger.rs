@@ -271,12 +271,23 @@ async fn retries_wait_longer_and_longer_and_then_the_next_provider_is_tried() {
 }
 
 #[tokio::test]
+async fn a_wait_beyond_the_expiry_takes_the_next_provider_at_once() {
+    let bench = Bench::with(silent()).await;
+    bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    let busy = Outcome { retry_after: Some(secs(86_400)), ..Outcome::not_sent(Reason::RateLimited) };
+    assert_eq!(bench.settle(&claimed, busy).await, State::RetryWait);
+    assert_eq!(bench.claim_one("sms-b").await.attempt, 2);
+}
+
+#[tokio::test]
 async fn a_retry_that_would_come_too_late_ends_it_now() {
     let bench = Bench::with(silent()).await;
     let id = bench.admit("e1").await;
     bench.clock.advance(secs(580));
     let claimed = bench.claim_one("sms-a").await;
     let busy = Outcome { retry_after: Some(secs(60)), ..Outcome::not_sent(Reason::TemporarilyRefused) };
+    bench.routes.open.lock().expect("no panic").push(provider("sms-b"));
     assert_eq!(bench.settle(&claimed, busy).await, State::Expired);
     assert_eq!(bench.status(id).await.notification.outcome.sent, Sent::No);
     bench.accounts_close().await;

@@ -125,7 +125,10 @@ impl Answers {
         match status {
             200..=299 if !self.verdict_in_body => Outcome::accepted(id()),
             200..=299 if !readable => Outcome::unknown(Reason::UnreadableAnswer),
-            300..=399 => Outcome::new(OutcomeClass::RefusedAccount, Reason::Redirected),
+            // These send the request itself elsewhere, so that it was not applied here (RFC 9110 sections 15.4.2, 15.4.8
+            // and 15.4.9). The others may point to the result of a request that was (sections 15.4.3 and 15.4.4).
+            301 | 307 | 308 => Outcome::new(OutcomeClass::RefusedAccount, Reason::Redirected),
+            300..=399 => Outcome::unknown(Reason::Redirected),
             408 | 500..=599 => Outcome::unknown(Reason::ServerFault),
             _ => Outcome::unknown(Reason::Unclassified),
         }

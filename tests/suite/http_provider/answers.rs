@@ -51,6 +51,8 @@ async fn infobips_answers_are_read_by_the_status_in_the_body() {
         (5, 21, "not_sent temporarily_refused"),
         (5, 100, "not_sent temporarily_refused"),
         (2, 31, "refused.message message_refused"),
+        (2, 4, "unknown unclassified"),
+        (2, 9, "unknown unclassified"),
         (4, 15, "unknown unclassified"),
     ] {
         check_answers("infobip", &[(200, &body(group, id), wanted)]).await;

@@ -90,13 +90,20 @@ async fn a_cut_body_leaves_a_status_that_decides_and_loses_a_body_that_does() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_and_is_a_fault_of_the_configuration() {
+async fn a_redirect_is_not_followed_and_is_a_refusal_only_where_it_sends_the_request_itself_elsewhere() {
     let oracle = HttpOracle::start().await;
     let elsewhere = HttpOracle::start().await;
     let provider = provider("twilio", &oracle.url(), &[]);
-    for status in [301, 302, 303, 307, 308] {
+    // Many programs answer a form that they have taken by leading to another page: those prove nothing.
+    for (status, class) in [
+        (301, "refused.account"),
+        (302, "unknown"),
+        (303, "unknown"),
+        (307, "refused.account"),
+        (308, "refused.account"),
+    ] {
         oracle.play([Reply::redirect(status, &elsewhere.url())]);
-        assert_eq!(told(&send(&provider).await), "refused.account redirected", "{status}");
+        assert_eq!(told(&send(&provider).await), format!("{class} redirected"), "{status}");
     }
     assert_eq!((oracle.requests().len(), elsewhere.connections()), (5, 0));
 }
@@ -141,6 +148,29 @@ async fn a_closed_gate_stops_a_request_before_its_end_leaves() {
     let outcome = provider.send(&dispatch(Channel::Sms), &paused).await;
     assert_eq!(told(&outcome), "never_began started_too_late");
     assert_eq!((oracle.connections(), oracle.requests().len()), (1, 0), "it connected, and no request ended");
+}
+
+#[tokio::test]
+async fn a_request_without_a_body_needs_time_to_connect_before_the_deadline() {
+    let oracle = HttpOracle::start().await;
+    let manifest = r#"
+name = "by-query"
+channel = "sms"
+page = "https://vendor.example"
+[settings]
+base_url = {}
+[send]
+method = "GET"
+url = "{{ base_url }}/send?to={{ to }}&text={{ text }}"
+verdict = "status"
+"#;
+    let provider = custom(manifest, &oracle.url(), &[]);
+    let gate = |left| Gate::new(ManualClock::at(NOW), Duration::from_secs(60), NOW.plus(left));
+    let outcome = provider.send(&dispatch(Channel::Sms), &gate(PATIENT.connect - Duration::from_secs(1))).await;
+    assert_eq!((told(&outcome).as_str(), oracle.connections()), ("never_began deadline_passed", 0));
+    oracle.play([Reply::status(200)]);
+    let outcome = provider.send(&dispatch(Channel::Sms), &gate(PATIENT.connect)).await;
+    assert_eq!((told(&outcome).as_str(), oracle.connections()), ("accepted accepted_without_id", 1));
 }
 
 #[tokio::test]
