@@ -8,6 +8,7 @@ mod http_provider;
 mod ledger;
 mod lifecycle;
 mod message;
+mod promise;
 mod sandbox;
 mod smtp;
 mod store;
