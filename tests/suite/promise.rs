@@ -2,10 +2,16 @@
 //! was sent.
 
 mod admission;
+mod lanes;
+mod receipts;
+mod shutdown;
+mod store_faults;
+mod unknowns;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::support::daemon::{Daemon, PATIENCE, Plan, Strategy};
 use crate::support::http_oracle::{HttpOracle, Reply, Seen};
@@ -40,4 +46,17 @@ fn attempts(status: &Value) -> usize {
 /// The codes of `field` in records.
 fn codes(records: &[Value], field: &str) -> Vec<String> {
     records.iter().map(|r| r[field].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Every send hangs at a closed gate, and is answered with 201 once it opens.
+async fn gated() -> (HttpOracle, watch::Sender<bool>) {
+    let gate = watch::Sender::new(false);
+    let subscriber = gate.clone();
+    (oracle(move |seen| taken(seen).gated(&subscriber)).await, gate)
+}
+
+/// A daemon whose one provider is given twenty seconds to answer.
+async fn patient(oracle: &HttpOracle, strategies: &[Strategy], dispatch: &str) -> Daemon {
+    let plan = Plan::new().http_with("probe", &oracle.url(), strategies, "timeout = \"20s\"");
+    Daemon::start(plan.sms(&["probe"]).section("dispatch", dispatch)).await
 }
