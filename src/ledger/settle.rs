@@ -196,8 +196,10 @@ fn late(
         OutcomeClass::Accepted => Fact::EvidenceSent(attempt),
         _ => Fact::EvidenceNotSent(attempt),
     };
-    // The result of the same attempt, stored before: the write was repeated because its first answer was lost.
-    if fact == Fact::EvidenceSent(attempt) && life.sent_attempt == Some(attempt) {
+    // The result of the same attempt, stored before: the write was repeated because its first answer was lost. Where a
+    // receipt came first, the answer still brings the provider's id, by which later receipts are known.
+    let brings_id = outcome.message_id.is_some() && book.get(id).is_some_and(|e| e.outcome.message_id.is_none());
+    if fact == Fact::EvidenceSent(attempt) && life.sent_attempt == Some(attempt) && !brings_id {
         return SettleAnswer::Now(life.state);
     }
     let how = telling(What::Evidence, attempt, outcome).by_source(Source::LateAnswer);
