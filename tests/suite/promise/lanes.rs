@@ -85,8 +85,8 @@ async fn a_message_whose_provider_is_down_past_its_expiry_expires_and_is_never_s
     let oracle = HttpOracle::start().await;
     let down = HttpOracle::refusing_url().await;
     let plan = Plan::new().http("probe", &down, &[]).http("other", &oracle.url(), &[]).sms(&["probe"]);
-    let daemon = Daemon::start(plan).await;
-    let id = daemon.accept(&short_event("b22-a", 3)).await;
+    let daemon = Daemon::start(plan.section("dispatch", "max_attempts = 20")).await;
+    let id = daemon.accept(&short_event("b22-a", 2)).await;
     let status = daemon.wait_until(&id, "over", |s| !s["finished_at"].is_null()).await;
     assert_eq!((&status["state"], &status["sent"]), (&json!("expired"), &json!("no")), "{status}");
     for attempt in status["attempts"].as_array().expect("a list") {

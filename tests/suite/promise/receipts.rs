@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::*;
-use crate::support::daemon::{RECEIPT_SECRET, event, reference};
+use crate::support::daemon::{RECEIPT_SECRET, event, reference, wait};
 use crate::support::http_oracle::{Post, post};
 
 /// A script that knows where the daemon is once it has been started.
@@ -16,10 +16,17 @@ fn receipt_to(place: &Place, fields: &Value) -> Post {
 }
 
 async fn with_receipts(script: impl Fn(&Place, &Seen) -> Reply + Send + Sync + 'static) -> (HttpOracle, Daemon) {
+    with(Strategy::Receipts, script).await
+}
+
+async fn with(
+    strategy: Strategy,
+    script: impl Fn(&Place, &Seen) -> Reply + Send + Sync + 'static,
+) -> (HttpOracle, Daemon) {
     let place = Place::default();
     let known = place.clone();
     let oracle = oracle(move |seen| script(&known, seen)).await;
-    let daemon = daemon(&oracle, &[Strategy::Receipts]).await;
+    let daemon = daemon(&oracle, &[strategy]).await;
     place.set(daemon.url()).expect("set once");
     (oracle, daemon)
 }
@@ -27,8 +34,8 @@ async fn with_receipts(script: impl Fn(&Place, &Seen) -> Reply + Send + Sync + '
 #[tokio::test]
 async fn a_receipt_that_comes_before_the_submits_answer_counts_and_is_not_overwritten() {
     let (oracle, daemon) = with_receipts(|place, seen| {
-        let fields = json!({ "ref": reference(seen), "id": "m1", "status": "delivered" });
-        taken(seen).after_receipt(receipt_to(place, &fields))
+        let fields = json!({ "ref": reference(seen), "status": "delivered" });
+        Reply::json(201, json!({ "id": "m-early" })).after_receipt(receipt_to(place, &fields))
     })
     .await;
     let id = daemon.accept(&event("b17-before")).await;
@@ -36,20 +43,25 @@ async fn a_receipt_that_comes_before_the_submits_answer_counts_and_is_not_overwr
     let status = daemon.wait_until(&id, "delivered", answered).await;
     assert_eq!((&status["state"], &status["sent"], sends(&oracle)), (&json!("dispatched"), &json!("yes"), 1));
     assert_eq!(oracle.receipt_answers(), [200]);
+    let attempt = &status["attempts"][0];
+    assert_eq!((&attempt["outcome"], &attempt["message_id"]), (&json!("accepted"), &json!("m-early")));
     daemon.audit_closes().await;
 }
 
 #[tokio::test]
 async fn a_receipt_by_the_providers_id_alone_waits_for_the_answer_that_names_it() {
-    let (oracle, daemon) = with_receipts(|place, seen| {
-        let fields = json!({ "id": "m-by-id", "status": "delivered" });
+    let (oracle, daemon) = with(Strategy::ReceiptsById, |place, _| {
+        let fields = json!({ "id": "m-by-id", "status": "delivered", "part": 1, "parts": 2 });
         Reply::json(201, json!({ "id": "m-by-id" })).after_receipt(receipt_to(place, &fields))
     })
     .await;
     let id = daemon.accept(&event("b17-id")).await;
-    let status = daemon.wait_until(&id, "delivered", |s| s["delivery"] == "delivered").await;
-    assert_eq!((&status["state"], sends(&oracle)), (&json!("dispatched"), 1));
+    daemon.wait_for_state(&id, "dispatched").await;
     assert_eq!(oracle.receipt_answers(), [200]);
+    let second = json!({ "id": "m-by-id", "status": "delivered", "part": 2, "parts": 2 });
+    assert_eq!(post(&daemon.receipt("probe", &second)).await, 200);
+    let status = daemon.status(&id).await;
+    assert_eq!((&status["delivery"], sends(&oracle)), (&json!("delivered"), 1), "both parts count: {status}");
     daemon.audit_closes().await;
 }
 
@@ -61,9 +73,15 @@ async fn a_receipt_while_the_submit_is_timing_out_proves_that_it_went_out() {
     })
     .await;
     let id = daemon.accept(&event("b17-timing-out")).await;
-    let over = |s: &Value| s["state"] == "dispatched" && !s["attempts"][0]["ended_at"].is_null();
-    let status = daemon.wait_until(&id, "over", over).await;
-    assert_eq!((&status["sent"], &status["delivery"], sends(&oracle)), (&json!("yes"), &json!("none"), 1));
+    daemon.wait_for_state(&id, "dispatched").await;
+    let timed_out = "sendonce_attempts_total{provider=\"probe\",result=\"unknown\"} 1";
+    wait("the time-out", async || daemon.metrics().await.contains(timed_out)).await;
+    let next = daemon.accept(&event("b17-next")).await;
+    oracle.wait_for(2, PATIENCE).await;
+    daemon.wait_for_state(&next, "dispatched").await;
+    let status = daemon.status(&id).await;
+    assert_eq!(status["state"], "dispatched");
+    assert_eq!((&status["sent"], &status["delivery"], sends(&oracle)), (&json!("yes"), &json!("none"), 2));
     daemon.audit_closes().await;
 }
 

@@ -27,7 +27,8 @@ async fn unlock(mut connection: SqliteConnection) {
 
 /// A daemon that waits only shortly for a lock.
 async fn impatient(oracle: &HttpOracle) -> Daemon {
-    let plan = Plan::new().http_with("probe", &oracle.url(), &[], "timeout = \"20s\"").sms(&["probe"]);
+    let lines = "timeout = \"20s\"\nconcurrency = 1";
+    let plan = Plan::new().http_with("probe", &oracle.url(), &[], lines).sms(&["probe"]);
     Daemon::start(plan.section("store", "busy_timeout = \"200ms\"")).await
 }
 
@@ -37,20 +38,23 @@ async fn an_answer_that_cannot_be_stored_is_stored_later_and_nothing_is_sent_aga
     let daemon = impatient(&oracle).await;
     let id = daemon.accept(&event("b09")).await;
     oracle.wait_for(1, PATIENCE).await;
+    let waiting = daemon.accept(&event("b09-waiting")).await;
     let held = lock(&daemon).await;
     gate.send_replace(true);
     wait("not ready", async || daemon.readyz().await == 503).await;
     assert_eq!(daemon.status(&id).await["state"], "dispatching", "reading goes on");
     let refused = daemon.post(&event("b09-other")).await;
     assert_eq!(refused.status, 503, "{refused:?}");
+    assert_eq!(sends(&oracle), 1, "the one that waits is not claimed");
     assert!(refused.headers.contains_key("retry-after"), "{refused:?}");
     unlock(held).await;
     let status = daemon.wait_for_state(&id, "dispatched").await;
     assert_eq!((attempts(&status), &status["attempts"][0]["message_id"]), (1, &json!("m1")));
     wait("ready", async || daemon.readyz().await == 200).await;
-    assert_eq!(sends(&oracle), 1);
     let later = daemon.accept(&event("b09-other")).await;
+    daemon.wait_for_state(&waiting, "dispatched").await;
     daemon.wait_for_state(&later, "dispatched").await;
+    assert_eq!(sends(&oracle), 3, "each once");
     daemon.audit_closes().await;
 }
 
@@ -131,22 +135,24 @@ async fn a_full_disk_stops_admission_and_claims_and_recovers_without_a_restart()
     let (n, answer) = refused.expect("a full disk refuses");
     assert_eq!(answer.status, 503, "{answer:?}");
     assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
+    assert_eq!(sends(&oracle), 1, "the others wait for their turn");
     gate.send_replace(true);
-    wait("not ready", async || daemon.readyz().await == 503).await;
-    let lines = daemon.log().lines().count();
+    // A checkpoint may make room in the log that is there already, so some may still be taken; none may be lost.
     for more in 0..20 {
-        assert_eq!(daemon.post(&event(&format!("e09-more{more}"))).await.status, 503);
+        let answer = daemon.post(&event(&format!("e09-more{more}"))).await;
+        match answer.status {
+            202 => taken.push(answer.id()),
+            status => assert_eq!(status, 503, "{answer:?}"),
+        }
     }
-    let told = daemon.log().lines().skip(lines).filter(|line| line.contains("\"ERROR\"")).count();
-    assert!(told <= 5, "{told} lines of errors for one fault");
-    let sent = sends(&oracle);
+    let told = daemon.log().lines().filter(|line| line.contains("\"ERROR\"")).count();
+    assert!((1..=8).contains(&told), "{told} lines of errors for one fault");
     disk.free();
     wait("ready", async || daemon.readyz().await == 200).await;
     let again = daemon.accept(&event(&format!("e09-{n}"))).await;
     for id in taken.iter().chain([&under_way, &waiting, &again]) {
         daemon.wait_for_state(id, "dispatched").await;
     }
-    assert_eq!(sent, 1, "nothing was claimed while nothing could be stored");
     assert_eq!(sends(&oracle), taken.len() + 3, "each once, and nothing that was refused");
     daemon.audit_closes().await;
 }

@@ -40,10 +40,10 @@ async fn silence_and_faults_and_lost_connections_after_a_post_are_unknown_and_ar
         assert_eq!(post(&receipt).await, 200);
         let status = daemon.wait_for_state(id, "dispatched").await;
         assert_eq!((&status["sent"], &status["delivery"]), (&json!("yes"), &json!("delivered")));
-        let records = daemon.audit(&format!("&notification={id}")).await.len();
+        let records = daemon.audit(&format!("&notification={id}")).await;
         assert_eq!(post(&receipt).await, 200, "the same once more");
         assert_eq!(daemon.status(id).await, status, "and nothing changes");
-        assert_eq!(daemon.audit(&format!("&notification={id}")).await.len(), records);
+        assert_eq!(daemon.audit(&format!("&notification={id}")).await, records);
     }
     let stranger = daemon.receipt("probe", &json!({ "id": "nobody", "status": "delivered" }));
     assert_eq!((post(&stranger).await, post(&stranger).await), (200, 200));
@@ -103,7 +103,10 @@ async fn a_look_up_that_finds_the_message_settles_it_without_a_second_send() {
     let status = daemon.wait_for_state(&id, "dispatched").await;
     assert_eq!((&status["sent"], sends(&oracle)), (&json!("yes"), 1));
     let evidence = daemon.records(&id, "evidence").await;
-    assert_eq!((codes(&evidence, "source"), codes(&evidence, "reason")), (vec!["lookup".into()], vec!["lookup_found".into()]));
+    assert_eq!(
+        (codes(&evidence, "source"), codes(&evidence, "reason")),
+        (vec!["lookup".into()], vec!["lookup_found".into()])
+    );
     assert_eq!(evidence[0]["message_id"], "m7");
     daemon.audit_closes().await;
 }
@@ -122,9 +125,12 @@ async fn two_look_ups_that_miss_authorise_one_resend_and_the_log_says_so() {
     let status = daemon.wait_for_state(&id, "dispatched").await;
     assert_eq!((attempts(&status), sends(&oracle)), (2, 2));
     let order: Vec<String> = oracle.requests().into_iter().map(|seen| seen.method).collect();
-    assert_eq!(order, ["POST", "GET", "GET", "POST"], "only after two misses");
+    // A look-up before the provider's lag is over counts for nothing.
+    let asked = order.iter().filter(|method| *method == "GET").count();
+    assert!(asked >= 2 && order.len() == asked + 2, "{order:?}");
+    assert_eq!((order[0].as_str(), order[asked + 1].as_str()), ("POST", "POST"), "only after two misses: {order:?}");
     let requests = oracle.requests();
-    assert_ne!(reference(&requests[0]), reference(&requests[3]), "an attempt has a reference of its own");
+    assert_ne!(reference(&requests[0]), reference(&requests[asked + 1]), "an attempt has a reference of its own");
     let evidence = daemon.records(&id, "evidence").await;
     assert_eq!(codes(&evidence, "source"), ["lookup"], "{evidence:?}");
     assert_eq!(codes(&evidence, "from"), ["dispatch_unknown"]);
@@ -159,7 +165,8 @@ async fn a_provider_that_dedupes_gets_the_same_bytes_under_the_same_key() {
 async fn an_operator_settles_one_and_many_and_the_log_names_who_and_why() {
     let lost = std::sync::Arc::new(Mutex::new(true));
     let script = lost.clone();
-    let oracle = oracle(move |seen| if *script.lock().expect("not poisoned") { Reply::Close } else { taken(seen) }).await;
+    let oracle =
+        oracle(move |seen| if *script.lock().expect("not poisoned") { Reply::Close } else { taken(seen) }).await;
     let daemon = daemon(&oracle, &[]).await;
     let mut ids = vec![];
     for n in 0..5 {

@@ -40,6 +40,8 @@ pub enum Strategy {
     Dedupe,
     /// JSON with `ref`, `id`, `status` and, for messages of several parts, `part` and `parts`.
     Receipts,
+    /// The same, but receipts name a message by the provider's id alone.
+    ReceiptsById,
 }
 
 /// What a daemon is started with.
@@ -167,7 +169,7 @@ ref = "{{ reference }}"
                 "[dedupe]\nheader = \"Idempotency-Key\"\nwindow = \"1h\"\nsettle_after = \"100ms\"\ncovers = \"any\"\n\
                  identical_body = true\n"
             }
-            Strategy::Receipts => {
+            Strategy::Receipts | Strategy::ReceiptsById => {
                 "[receipt]\nsignature = \"secret-path\"\nsecrets = [\"receipt_secret\"]\nformat = \"json\"\n\
                  reference = \"/ref\"\nmessage_id = \"/id\"\npart = \"/part\"\nparts = \"/parts\"\nparts_from = 1\nstatuses = [\n\
                  { at = \"/status\", any = [\"delivered\"], is = \"delivered\" },\n\
@@ -175,6 +177,9 @@ ref = "{{ reference }}"
                  { at = \"/status\", any = [\"sent\"], is = \"progress\" } ]\n"
             }
         });
+    }
+    if strategies.contains(&Strategy::ReceiptsById) {
+        text = text.replace("reference = \"/ref\"\n", "");
     }
     text
 }
@@ -524,11 +529,12 @@ impl Daemon {
         self.call(Method::POST, &format!("/v1/notifications/{id}/resolve"), Some(&body)).await
     }
 
-    /// The log as its export has it, with more of the query, such as `&what=evidence`.
+    /// The log as its export has it but for the records of exports, with more of the query, such as `&what=evidence`.
     pub async fn audit(&self, more: &str) -> Vec<Value> {
         let answer = self.call(Method::GET, &format!("/v1/audit?format=ndjson{more}"), None).await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        answer.text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
+        let records = answer.text.lines().map(|line| serde_json::from_str(line).expect("a record"));
+        records.filter(|record: &Value| record["what"] != "exported").collect()
     }
 
     /// Records of one notification with this `what`.
