@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::domain::audit::{Record, What};
+use crate::domain::audit::{Record, Source, What};
 use crate::domain::lifecycle::State;
 use crate::store::rows::{Queue, StatusRow, WorkState};
 
@@ -146,7 +146,9 @@ fn attempts<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<Attempt> {
                 message_id: None,
                 probe: record.what == What::ProbeBegun,
             }),
-            What::AttemptEnded | What::ProbeEnded => {
+            // An attempt that a receipt had settled before its own answer came ends with that answer.
+            What::Evidence if record.source != Some(Source::LateAnswer) => {}
+            What::AttemptEnded | What::ProbeEnded | What::Evidence => {
                 if let Some(attempt) = attempts.iter_mut().find(|attempt| attempt.number == number) {
                     attempt.ended_at = Some(record.at.to_string());
                     attempt.outcome = record.outcome.map(|outcome| outcome.code());

@@ -11,6 +11,7 @@ mod ledger_random;
 mod lifecycle;
 mod message;
 mod real_smtp;
+mod promise;
 mod sandbox;
 mod smtp;
 mod store;

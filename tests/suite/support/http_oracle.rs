@@ -83,6 +83,8 @@ pub enum Reply {
     Stall,
     /// Another reply, after a wait.
     Late(Duration, Box<Reply>),
+    /// Another reply, once the gate is open.
+    Gated(watch::Receiver<bool>, Box<Reply>),
     /// A receipt is posted and answered first, then the other reply follows.
     AfterReceipt(Post, Box<Reply>),
     /// The other reply first, then a receipt is posted.
@@ -112,6 +114,11 @@ impl Reply {
     /// The same reply, after a wait.
     pub fn late(self, by: Duration) -> Self {
         Self::Late(by, Box::new(self))
+    }
+
+    /// The same reply, once `gate` is open.
+    pub fn gated(self, gate: &watch::Sender<bool>) -> Self {
+        Self::Gated(gate.subscribe(), Box::new(self))
     }
 
     /// A redirect.
@@ -327,6 +334,10 @@ async fn perform(stream: &mut TcpStream, state: &State, reply: Reply) -> bool {
         Reply::Late(by, then) => {
             tokio::time::sleep(by).await;
             Box::pin(perform(stream, state, *then)).await
+        }
+        Reply::Gated(mut gate, then) => {
+            let opened = gate.wait_for(|open| *open).await.is_ok();
+            opened && Box::pin(perform(stream, state, *then)).await
         }
         Reply::AfterReceipt(receipt, then) => {
             let status = post(&receipt).await;

@@ -2,6 +2,8 @@
 
 pub mod api;
 pub mod bench;
+#[allow(dead_code, reason = "the harness offers more than each topic uses")]
+pub mod daemon;
 pub mod desk;
 
 #[allow(dead_code, reason = "the oracle offers more than each topic uses")]
