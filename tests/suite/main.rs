@@ -1,13 +1,16 @@
 //! Every integration test, in one binary so that it links once. A file a topic; `support` holds the oracles.
 
 mod audit;
+mod bounds;
 mod cli;
 mod dispatch;
 mod http_api;
 mod http_provider;
 mod ledger;
 mod lifecycle;
+mod mail_promise;
 mod message;
+mod process;
 mod sandbox;
 mod smtp;
 mod store;

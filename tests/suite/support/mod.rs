@@ -8,4 +8,5 @@ pub mod desk;
 pub mod http_oracle;
 pub mod pki;
 pub mod sample;
+pub mod site;
 pub mod smtp_oracle;
