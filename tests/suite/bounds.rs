@@ -15,14 +15,18 @@ use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
 const SANDBOX: &str = "[routes]\nsms = [\"sms\"]\n[provider.sms]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox\"\n";
 
-const TO: &str = "+447700900123";
+/// Another person for each event: a newer message to the same one would take the older one's place.
+fn person(event_id: &str) -> String {
+    let sum: u32 = event_id.bytes().map(u32::from).sum();
+    format!("+447700900{:03}", sum % 1000)
+}
 
 fn site(plan: Plan) -> Site {
     Site::make(Plan { rest: SANDBOX.to_owned(), ..plan })
 }
 
 async fn text(site: &Site, event_id: &str) -> Answer {
-    site.post(event_id, json!([{ "sms": TO }]), json!({ "code": "493021" })).await
+    site.post(event_id, json!([{ "sms": person(event_id) }]), json!({ "code": "493021" })).await
 }
 
 /// A request to post as it goes over the wire, with these header lines more.
@@ -41,7 +45,7 @@ fn head(site: &Site, event_id: &str) -> String {
 
 fn body(event_id: &str) -> String {
     let code = json!({ "code": "493021" });
-    let to = json!({ "sms": TO });
+    let to = json!({ "sms": person(event_id) });
     json!({ "event_id": event_id, "kind": "password_reset", "to": to, "data": code, "expires_in": 600 }).to_string()
 }
 
@@ -153,7 +157,7 @@ async fn the_admin_listener_tells_health_readiness_and_numbers() {
     let ready = site.admin("/readyz").await.expect("an answer");
     assert_eq!((ready.status, ready.json()), (200, json!({ "ready": true, "reasons": [] })));
     let numbers = async || site.admin("/metrics").await.expect("an answer");
-    until("the numbers", async || numbers().await.text.contains("sendonce_work{")).await;
+    until("the numbers", async || numbers().await.text.contains("sendonce_lateness_seconds{")).await;
     let numbers = numbers().await;
     assert!(numbers.headers["content-type"].to_str().expect("text").starts_with("application/openmetrics-text"));
     for line in [

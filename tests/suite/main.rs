@@ -12,6 +12,7 @@ mod mail_promise;
 mod message;
 mod process;
 mod sandbox;
+mod secrets;
 mod smtp;
 mod store;
 mod support;

@@ -26,7 +26,7 @@ async fn the_supervisor_is_told_of_readiness_life_and_the_stop() {
     let path = site.path("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
     let env = [("NOTIFY_SOCKET", path.to_str().expect("text")), ("WATCHDOG_USEC", "200000")];
-    let daemon = site.serve(&[], &env);
+    let mut daemon = site.serve(&[], &env);
     let mut words = vec![];
     while words.iter().filter(|w: &&String| w.contains("WATCHDOG=1")).count() < 3 || !words.iter().any(|w| w.contains("READY=1")) {
         words.push(told(&socket).await);
@@ -38,7 +38,7 @@ async fn the_supervisor_is_told_of_readiness_life_and_the_stop() {
     while !last.contains("STOPPING=1") {
         last = told(&socket).await;
     }
-    assert_eq!(daemon.stop().await, Some(0));
+    assert_eq!(daemon.ended().await.code(), Some(0));
 }
 
 /// Binds two sockets as systemd does and becomes the program.
