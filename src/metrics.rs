@@ -58,7 +58,7 @@ pub struct Metrics {
     pub contradictions: Counter,
     /// Seconds from the claim to the provider's answer.
     pub send_seconds: Family<ByProvider, Histogram, fn() -> Histogram>,
-    /// Seconds from the hand-over of a command to its commit.
+    /// Seconds that one commit took.
     pub commit_seconds: Histogram,
     /// Commands in one commit.
     pub commit_commands: Histogram,
@@ -107,7 +107,7 @@ impl Default for Metrics {
         r.register("receipts", "Receipts from providers", metrics.receipts.clone());
         r.register("contradictions", "Evidence that contradicts other evidence", metrics.contradictions.clone());
         r.register_with_unit("send", "Claim to answer", Unit::Seconds, metrics.send_seconds.clone());
-        r.register_with_unit("commit", "Hand-over to commit", Unit::Seconds, metrics.commit_seconds.clone());
+        r.register_with_unit("commit", "Time of one commit", Unit::Seconds, metrics.commit_seconds.clone());
         r.register("commit_commands", "Commands in one commit", metrics.commit_commands.clone());
         r.register("commit_failures", "Commits that failed", metrics.commit_failures.clone());
         r.register("commit_queue", "Commands that wait for the committer", metrics.commit_queue.clone());

@@ -113,6 +113,20 @@ fn assemble_router(
     })
 }
 
+/// Builds one configured provider alone, for a test of it.
+pub(super) fn one_provider(
+    settings: &Settings,
+    name: &ProviderName,
+) -> Result<(Arc<dyn Provider>, Arc<IndexKey>), Failure> {
+    let index = IndexKey::parse(settings.vault.index_key.expose_secret());
+    let index = Arc::new(index.map_err(|e| Failure::failed(format!("vault.index_key: {e}")))?);
+    let configured = settings.providers.iter().find(|p| p.name == *name);
+    let configured = configured.ok_or_else(|| Failure::failed("no provider of this name is configured"))?;
+    let receipts = mpsc::channel(1).0;
+    let built = providers::build(configured, &index, settings.server.public_url.as_deref(), &receipts);
+    Ok((built.map_err(|m| Failure::mistakes(&m))?, index))
+}
+
 fn lane_settings(lane: &config::Lane) -> dispatch::LaneSettings {
     let default = dispatch::breaker::BreakerSettings::default();
     let open_for = crate::domain::retry::RetryPolicy {

@@ -19,6 +19,7 @@ mod config;
 mod dev;
 mod exit;
 mod keys;
+mod provider_test;
 mod providers;
 mod send;
 mod serve;
@@ -187,6 +188,7 @@ mod tests {
             "audit account --json",
             "config check x.toml --credentials secrets",
             "providers show twilio",
+            "providers test twilio --to +84901234567 --config x.toml",
             "keys new --tenant shop --role sender --role auditor",
             "keys rotate sealing.keys",
             "completions bash",

@@ -41,6 +41,8 @@ pub(super) enum ProvidersCommand {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+    /// Send one real message through a configured provider, look it up, and tell what was learned
+    Test(super::provider_test::TestArgs),
 }
 
 pub(super) fn run(command: ProvidersCommand) -> Result<(), Failure> {
@@ -56,6 +58,7 @@ pub(super) fn run(command: ProvidersCommand) -> Result<(), Failure> {
                 files.iter().flat_map(|f| read_manifest(f).err().unwrap_or_default()).collect();
             if mistakes.is_empty() { show::line("no mistakes") } else { Err(Failure::mistakes(&mistakes)) }
         }
+        ProvidersCommand::Test(args) => super::client::block_on(super::provider_test::run(args)),
     }
 }
 

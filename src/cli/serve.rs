@@ -80,7 +80,7 @@ async fn live(settings: &Settings, mut sockets: Sockets, ready: impl FnOnce(&Tcp
     let receipts = std::mem::replace(&mut assembly.receipts, mpsc::channel(1).1);
     tokio::spawn(take_receipts(ledger.clone(), receipts));
     let watched = ledger.clone();
-    let _watchdog = process::feed_watchdog(move || watched.writable());
+    let _watchdog = process::feed_watchdog(move || watched.is_alive());
     process::notify_ready();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "ready");
 

@@ -36,8 +36,10 @@ impl Ledger {
         let mut marker = self.marker.lock().await;
         if let Some(mark) = marker.as_mut() {
             let now = self.core.store.reader().high_water().await?;
-            mark.write(&now)?;
-            mark.sync()?;
+            if mark.read() != Some(&now) {
+                mark.write(&now)?;
+                mark.sync()?;
+            }
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Reading: local state only, never a side effect.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::watch;
@@ -91,6 +92,12 @@ impl Ledger {
     pub fn queue_depth(&self) -> (usize, usize) {
         let max = self.core.policy.queue;
         (self.sender().map_or(0, |sender| max.saturating_sub(sender.capacity())), max)
+    }
+
+    /// The committer runs. When it does not, only a new process helps; a store that cannot be written is no such case.
+    pub fn is_alive(&self) -> bool {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.as_ref().is_some_and(|task| !task.is_finished())
     }
 
     /// The last durable write that was tried succeeded.

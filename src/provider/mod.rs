@@ -1,7 +1,7 @@
 //! The provider seam: one call of one provider, and what may be asked of it afterwards.
 
 pub mod gate;
-mod http_client;
+pub mod http_client;
 pub mod http_provider;
 pub mod manifest;
 pub mod mime;

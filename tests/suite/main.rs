@@ -11,6 +11,7 @@ mod lifecycle;
 mod mail_promise;
 mod message;
 mod process;
+mod real_smtp;
 mod sandbox;
 mod secrets;
 mod smtp;

@@ -18,10 +18,10 @@ use sendonce::provider::gate::Gate;
 use sendonce::provider::smtp::{SmtpError, SmtpProvider, SmtpSettings, StageTimeouts, TlsMode};
 
 use crate::support::pki::Pki;
-use crate::support::sample::{LINK, dispatch, email, index_key, open_gate};
+use crate::support::sample::{dispatch, email, index_key, open_gate};
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
-const PASSWORD: &str = "p@ss:w/rd%25+ é";
+pub(crate) const PASSWORD: &str = "p@ss:w/rd%25+ é";
 /// Long enough for every stage of a busy machine, short enough to wait for.
 const LIMIT: Duration = Duration::from_secs(3);
 
@@ -45,7 +45,7 @@ fn secured(oracle: &SmtpOracle, pki: &Pki) -> SmtpSettings {
     }
 }
 
-fn provider(settings: SmtpSettings) -> SmtpProvider {
+pub(crate) fn provider(settings: SmtpSettings) -> SmtpProvider {
     let name = ProviderName::parse("smtp").expect("a name");
     SmtpProvider::build(name, settings, &index_key()).expect("good settings")
 }
@@ -55,7 +55,7 @@ async fn send(provider: &SmtpProvider, n: u8) -> Outcome {
     provider.send(&dispatch(&index_key(), n, 1, email("user@example.net")), &open_gate()).await
 }
 
-async fn ending(provider: &SmtpProvider, n: u8) -> (OutcomeClass, Reason) {
+pub(crate) async fn ending(provider: &SmtpProvider, n: u8) -> (OutcomeClass, Reason) {
     let outcome = send(provider, n).await;
     (outcome.class, outcome.reason)
 }
@@ -459,53 +459,4 @@ fn the_send_time_covers_every_stage_and_the_account_is_named_by_host_user_and_se
     assert_eq!(one.abilities().account, three.abilities().account);
     assert_ne!(one.abilities().rev, three.abilities().rev);
     assert!(one.abilities().lookup.is_none() && one.abilities().dedupe.is_none() && !one.abilities().receipts);
-}
-
-/// `aiosmtpd` is a server that we did not write, and python's `email` a parser that we did not write.
-#[tokio::test]
-async fn a_server_and_a_parser_of_others_read_what_we_sent() {
-    let python = std::env::var("SENDONCE_TEST_AIOSMTPD_PYTHON")
-        .expect("SENDONCE_TEST_AIOSMTPD_PYTHON must name a python that has aiosmtpd");
-    let pki = Pki::new();
-    let dir = tempfile::tempdir().expect("a directory");
-    let (cert, key) = pki.write_good(dir.path());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/support/real_smtp.py");
-    let mut server = std::process::Command::new(python)
-        .args([script, "mailer", PASSWORD])
-        .args([dir.path(), &cert, &key])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("python runs");
-    let mut said = std::io::BufReader::new(server.stdout.take().expect("its output"));
-    let mut port = String::new();
-    std::io::BufRead::read_line(&mut said, &mut port).expect("a port");
-    let port = port.trim().parse().expect("a port");
-
-    let from = MailAddress::parse("no-reply@example.org").expect("a mail address");
-    let good = SmtpSettings {
-        port,
-        extra_roots: Some(pki.roots()),
-        credentials: Some(("mailer".to_owned(), SecretString::from(PASSWORD))),
-        ..SmtpSettings::new("localhost", from)
-    };
-    let wrong = Some(("mailer".to_owned(), SecretString::from("wrong")));
-    let wrong = provider(SmtpSettings { credentials: wrong, ..good.clone() });
-    let refused = ending(&wrong, 1).await;
-    let accepted = ending(&provider(good), 2).await;
-    // It ends when its input does.
-    drop(server.stdin.take());
-    server.wait().expect("the server ends");
-
-    assert_eq!(refused, (RefusedAccount, Reason::BadCredentials));
-    assert_eq!(accepted, (Accepted, Reason::Ok));
-    let stored = std::fs::read_to_string(dir.path().join("1.json")).expect("one mail was stored");
-    let stored: serde_json::Value = serde_json::from_str(&stored).expect("what the parser read");
-    assert!(!dir.path().join("2.json").exists(), "one mail, once");
-    assert_eq!(stored["rcpt"], serde_json::json!(["user@example.net"]));
-    assert_eq!(stored["subject"], "Réinitialiser · 493021");
-    assert_eq!(stored["message_id"], "<02020202-0202-0202-0202-020202020202@example.org>");
-    let text = stored["text"].as_str().expect("a text part");
-    assert!(text.contains(&format!("\n.\n..dots\n{LINK}\n")), "{text}");
-    assert_eq!(stored["hrefs"], serde_json::json!([LINK]));
 }

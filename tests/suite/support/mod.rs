@@ -10,3 +10,4 @@ pub mod pki;
 pub mod sample;
 pub mod site;
 pub mod smtp_oracle;
+pub mod smtp_words;

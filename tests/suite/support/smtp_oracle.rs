@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use data_encoding::BASE64;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+
+use super::smtp_words::{address, decoded};
 
 /// Where in the dialogue an [`Act`] takes the place of the normal reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,8 +145,8 @@ impl Received {
     /// The value of a header that stands on one line.
     pub fn header(&self, name: &str) -> Option<String> {
         let text = String::from_utf8_lossy(&self.data);
-        let head = text.split("\r\n\r\n").next()?.to_owned();
-        head.lines().find_map(|l| l.strip_prefix(&format!("{name}: ")).map(str::to_owned))
+        let mut head = text.split("\r\n").take_while(|line| !line.is_empty());
+        head.find_map(|l| l.strip_prefix(&format!("{name}: ")).map(str::to_owned))
     }
 }
 
@@ -490,15 +491,4 @@ impl Dialogue {
         self.shared.changed.notify_waiters();
         self.perform(act, &format!("250 2.0.0 Ok: queued as ORACLE{count}")).await.map(drop)
     }
-}
-
-/// The address between the angle brackets, and what follows it.
-fn address(command: &str) -> (String, String) {
-    let rest = command.split_once('<').map_or("", |(_, rest)| rest);
-    let (address, after) = rest.rsplit_once('>').unwrap_or((rest, ""));
-    (address.to_owned(), after.trim().to_owned())
-}
-
-fn decoded(text: &str) -> String {
-    String::from_utf8(BASE64.decode(text.as_bytes()).unwrap_or_default()).unwrap_or_default()
 }
