@@ -13,7 +13,8 @@ use tokio::net::TcpStream;
 use crate::support::site::{Answer, Plan, Site, until};
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
-const SANDBOX: &str = "[routes]\nsms = [\"sms\"]\n[provider.sms]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox\"\n";
+const SANDBOX: &str =
+    "[routes]\nsms = [\"sms\"]\n[provider.sms]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox\"\n";
 
 /// Another person for each event: a newer message to the same one would take the older one's place.
 fn person(event_id: &str) -> String {

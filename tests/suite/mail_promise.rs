@@ -74,7 +74,11 @@ async fn what_is_lost_after_the_dot_is_unknown_and_goes_out_again_once_and_only_
     }
     let sent = message_ids(&oracle);
     assert_eq!(sent.len(), 9);
-    assert_eq!(sent.iter().collect::<BTreeSet<_>>().len(), 5, "the second copy has the first one's Message-ID: {sent:?}");
+    assert_eq!(
+        sent.iter().collect::<BTreeSet<_>>().len(),
+        5,
+        "the second copy has the first one's Message-ID: {sent:?}"
+    );
     let again: BTreeSet<_> = sent[5..].iter().collect();
     assert_eq!(again, sent[..4].iter().collect());
     assert_eq!(site.run(&args, "").status.code(), Some(4), "nothing is open any more");
@@ -233,8 +237,10 @@ async fn an_address_that_the_relay_refuses_gives_way_to_the_next_one() {
     assert_eq!(status["attempts"][1]["provider"], "sms", "{status}");
     assert_eq!(status["attempts"].as_array().map(Vec::len), Some(2));
     assert_eq!(oracle.messages().len(), 0);
-    until("the text message", async || std::fs::read_to_string(site.path("outbox")).is_ok_and(|o| o.lines().count() == 1))
-        .await;
+    until("the text message", async || {
+        std::fs::read_to_string(site.path("outbox")).is_ok_and(|o| o.lines().count() == 1)
+    })
+    .await;
 
     let alone = site.mail("alone", "nobody@customer.example").await;
     let status = site.reaches(&alone, "failed").await;

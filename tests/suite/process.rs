@@ -11,7 +11,8 @@ use tokio::net::UnixDatagram;
 use crate::support::site::{Plan, Site};
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
-const SANDBOX: &str = "[routes]\nsms = [\"sms\"]\n[provider.sms]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox\"\n";
+const SANDBOX: &str =
+    "[routes]\nsms = [\"sms\"]\n[provider.sms]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox\"\n";
 
 async fn told(socket: &UnixDatagram) -> String {
     let mut buffer = [0; 1024];
@@ -28,7 +29,9 @@ async fn the_supervisor_is_told_of_readiness_life_and_the_stop() {
     let env = [("NOTIFY_SOCKET", path.to_str().expect("text")), ("WATCHDOG_USEC", "200000")];
     let mut daemon = site.serve(&[], &env);
     let mut words = vec![];
-    while words.iter().filter(|w: &&String| w.contains("WATCHDOG=1")).count() < 3 || !words.iter().any(|w| w.contains("READY=1")) {
+    while words.iter().filter(|w: &&String| w.contains("WATCHDOG=1")).count() < 3
+        || !words.iter().any(|w| w.contains("READY=1"))
+    {
         words.push(told(&socket).await);
     }
     let ready = site.admin("/readyz").await.expect("an answer");
@@ -87,15 +90,24 @@ async fn a_configuration_with_mistakes_is_not_started_and_every_mistake_is_told_
     let checked = site.run(&["config", "check", file.to_str().expect("text")], "");
     assert_eq!(checked.status.code(), Some(3));
     let text = String::from_utf8(checked.stderr).expect("text");
-    for wrong in
-        ["server.body_limit", "server.header_timeout", "dispatch.max_attempts", "routes.sms", "a.tls", "a.password_file", "a.colour"]
-    {
+    for wrong in [
+        "server.body_limit",
+        "server.header_timeout",
+        "dispatch.max_attempts",
+        "routes.sms",
+        "a.tls",
+        "a.password_file",
+        "a.colour",
+    ] {
         assert!(text.contains(wrong), "{wrong}: {text}");
     }
     assert!(!text.contains("CANARY"), "{text}");
     let mut daemon = site.serve(&[], &[]);
     assert_eq!(daemon.ended().await.code(), Some(3));
-    assert_eq!(site.log(), text.lines().filter(|l| !l.starts_with("advice: ")).map(|l| format!("{l}\n")).collect::<String>());
+    assert_eq!(
+        site.log(),
+        text.lines().filter(|l| !l.starts_with("advice: ")).map(|l| format!("{l}\n")).collect::<String>()
+    );
     assert!(!site.path("s.db").exists());
 }
 
@@ -106,7 +118,8 @@ async fn a_second_daemon_on_the_same_store_is_refused() {
     let text = fs::read_to_string(site.path("config.toml")).expect("a file");
     let other = Site::make(Plan { rest: SANDBOX.to_owned(), ..Plan::default() });
     let text = text.replace(&site.api.to_string(), &other.api.to_string());
-    fs::write(site.path("config.toml"), text.replace(&site.admin.to_string(), &other.admin.to_string())).expect("written");
+    fs::write(site.path("config.toml"), text.replace(&site.admin.to_string(), &other.admin.to_string()))
+        .expect("written");
     let mut second = site.serve(&[], &[]);
     assert_eq!(second.ended().await.code(), Some(1), "{}", site.log());
     assert_eq!(daemon.stop().await, Some(0));

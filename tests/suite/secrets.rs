@@ -6,6 +6,8 @@ use std::fs;
 use data_encoding::{BASE64, BASE64URL, HEXLOWER, HEXUPPER};
 use reqwest::Method;
 use serde_json::{Value, json};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::net::TcpListener;
 
 use crate::support::http_oracle::{HttpOracle, Reply};
@@ -24,7 +26,7 @@ const PERSON: &str = "canary.person";
 /// Who is reached by which provider, by country.
 const NUMBERS: [(&str, &str, &str); 5] = [
     ("VN", "good", "+84901234567"),
-    ("GB", "closed", "+447700900123"),
+    ("GB", "closed", "+447400123456"),
     ("US", "missing", "+12025550143"),
     ("FR", "moved", "+33612345678"),
     ("DE", "untrusted", "+4915112345678"),
@@ -192,7 +194,8 @@ async fn misuse(site: &Site, said: &mut Said) {
     ] {
         said.answered(&path.replace(STRAY, "…"), status, &site.get(&path).await);
     }
-    let stranger = format!("GET /v1/unknown HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {STRAY}\r\nConnection: close\r\n\r\n");
+    let stranger =
+        format!("GET /v1/unknown HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {STRAY}\r\nConnection: close\r\n\r\n");
     said.heard("a stranger", site.raw(stranger.as_bytes()).await.as_bytes());
     let garbage = format!("{STRAY} {STRAY}\r\n\r\n");
     said.heard("no HTTP", site.raw(garbage.as_bytes()).await.as_bytes());
@@ -215,6 +218,22 @@ async fn receipts(site: &Site, said: &mut Said) {
         let response = request.send().await.expect("an answer");
         assert_eq!(response.status().as_u16(), status, "{place}");
         said.heard(place, response.text().await.expect("a body").as_bytes());
+    }
+}
+
+#[test]
+fn the_search_finds_a_secret_in_every_form_and_between_any_neighbours() {
+    for secret in [CODE, LINK_TOKEN, API_KEY, PASSWORD] {
+        for before in ["", "a", "bc", "def"] {
+            let text = format!("{before}{secret}{before}");
+            let written = [text.clone(), BASE64.encode(text.as_bytes()), HEXLOWER.encode(text.as_bytes())];
+            for written in written {
+                let mut said = Said(vec![]);
+                said.heard("here", written.as_bytes());
+                assert_eq!(said.hits(secret).len(), 1, "{written}");
+                assert!(said.hits("CANARYother99").is_empty(), "{written}");
+            }
+        }
     }
 }
 
@@ -261,7 +280,8 @@ async fn no_secret_is_found_in_anything_that_the_daemon_keeps_or_says() {
     site.reaches(&ids[0], "dispatched").await;
     site.reaches(&ids[2], "failed").await;
     for n in [1, 4, 5] {
-        until("an attempt that failed", async || site.status(&ids[n]).await["attempts"][0]["outcome"].is_string()).await;
+        until("an attempt that failed", async || site.status(&ids[n]).await["attempts"][0]["outcome"].is_string())
+            .await;
     }
     until("the redirect's end", async || site.status(&ids[3]).await["attempts"][0]["outcome"].is_string()).await;
     assert!(vendor.requests().iter().any(|seen| seen.path.contains(CODE)), "the secrets did go to the provider");
@@ -273,9 +293,13 @@ async fn no_secret_is_found_in_anything_that_the_daemon_keeps_or_says() {
         let cancelled = site.ask(Method::POST, &format!("/v1/notifications/{id}/cancel"), &[], "").await;
         said.heard("cancelled", cancelled.text.as_bytes());
     }
-    for n in [1, 4, 5] {
+    for n in [1, 3, 4, 5] {
         site.reaches(&ids[n], "cancelled").await;
     }
+    let mut store = SqliteConnectOptions::new().filename(site.path("s.db")).connect().await.expect("a connection");
+    let sealed: i64 = sqlx::query_scalar("SELECT count(*) FROM work").fetch_one(&mut store).await.expect("a count");
+    assert_eq!(sealed, 0, "of what is over not even the sealed form is kept");
+    store.close().await.expect("closed");
     said.look(&site, daemon.pid(), "when they are over").await;
     assert_eq!(daemon.stop().await, Some(0));
     for file in ["s.db", "s.db.mark", "log"] {
