@@ -1,6 +1,7 @@
 //! Every integration test, in one binary so that it links once. A file a topic; `support` holds the oracles.
 
 mod audit;
+mod bounds;
 mod cli;
 mod dispatch;
 mod http_api;
@@ -9,10 +10,13 @@ mod ledger;
 mod ledger_interleavings;
 mod ledger_random;
 mod lifecycle;
+mod mail_promise;
 mod message;
+mod process;
 mod real_smtp;
 mod promise;
 mod sandbox;
+mod secrets;
 mod smtp;
 mod store;
 mod support;

@@ -1,0 +1,177 @@
+//! The program as its supervisor sees it: what it tells, what it is handed, how it refuses to start, and how it is brought
+//! back from a backup.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::net::UnixDatagram;
+
+use crate::support::site::{Plan, Site};
+use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
+
+const SANDBOX: &str =
+    "[routes]\nsms = [\"sms\"]\n[provider.sms]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox\"\n";
+
+async fn told(socket: &UnixDatagram) -> String {
+    let mut buffer = [0; 1024];
+    let received = tokio::time::timeout(Duration::from_secs(20), socket.recv(&mut buffer)).await;
+    let length = received.expect("a word within 20 s").expect("a datagram");
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
+}
+
+#[tokio::test]
+async fn the_supervisor_is_told_of_readiness_life_and_the_stop() {
+    let site = Site::make(Plan { rest: SANDBOX.to_owned(), ..Plan::default() });
+    let path = site.path("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    let env = [("NOTIFY_SOCKET", path.to_str().expect("text")), ("WATCHDOG_USEC", "200000")];
+    let mut daemon = site.serve(&[], &env);
+    let mut words = vec![];
+    while words.iter().filter(|w: &&String| w.contains("WATCHDOG=1")).count() < 3
+        || !words.iter().any(|w| w.contains("READY=1"))
+    {
+        words.push(told(&socket).await);
+    }
+    let ready = site.admin("/readyz").await.expect("an answer");
+    assert_eq!(ready.status, 200, "{ready:?}");
+    daemon.signal("-TERM");
+    let mut last = String::new();
+    while !last.contains("STOPPING=1") {
+        last = told(&socket).await;
+    }
+    assert_eq!(daemon.ended().await.code(), Some(0));
+}
+
+/// Binds two sockets as systemd does and becomes the program.
+const LAUNCHER: &str = "
+import os, socket, sys
+kept = []
+for fd, port in ((3, sys.argv[1]), (4, sys.argv[2])):
+    s = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(('127.0.0.1', int(port)))
+    s.listen(64)
+    kept.append((os.dup(s.fileno()) if s.fileno() in (3, 4) else s.detach(), fd))
+high = [(os.dup2(source, fd + 40, inheritable=True), fd) for source, fd in kept]
+for source, fd in high:
+    os.dup2(source, fd, inheritable=True)
+    os.close(source)
+os.environ.update(LISTEN_FDS='2', LISTEN_FDNAMES='api:admin', LISTEN_PID=str(os.getpid()))
+os.execv(sys.argv[3], sys.argv[3:])
+";
+
+#[tokio::test]
+async fn sockets_that_the_supervisor_hands_over_are_served() {
+    let site = Site::make(Plan { rest: SANDBOX.to_owned(), activated: true, ..Plan::default() });
+    let (api, admin) = (site.api.port().to_string(), site.admin.port().to_string());
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut daemon = site.serve(&["python3", "-c", LAUNCHER, &api, &admin], &[("PATH", &path)]);
+    site.listening(&mut daemon).await;
+    let answer = site.post("handed", json!([{ "sms": "+447700900123" }]), json!({ "code": "493021" })).await;
+    assert_eq!(answer.status, 202, "{answer:?}");
+    site.reaches(&answer.id(), "dispatched").await;
+    assert_eq!(daemon.stop().await, Some(0));
+
+    let mut alone = site.serve(&[], &[]);
+    assert_eq!(alone.ended().await.code(), Some(1));
+    site.logs(&["cannot listen on Systemd"]).await;
+}
+
+#[tokio::test]
+async fn a_configuration_with_mistakes_is_not_started_and_every_mistake_is_told_without_its_value() {
+    let rest = "[routes]\nsms = [\"nobody\"]\n[provider.a]\nkind = \"smtp\"\nhost = \"mail.example.org\"\ntls = \"none\"\n\
+                from = \"CANARY\"\nusername = \"u\"\npassword_file = \"smtp.password\"\ncolour = \"CANARY\"\n";
+    let server = "body_limit = 12\nheader_timeout = \"CANARY\"";
+    let site = Site::make(Plan { server, dispatch: "max_attempts = 0", rest: rest.to_owned(), ..Plan::default() });
+    fs::set_permissions(site.path("smtp.password"), fs::Permissions::from_mode(0o644)).expect("changed");
+    let file = site.path("config.toml");
+    let checked = site.run(&["config", "check", file.to_str().expect("text")], "");
+    assert_eq!(checked.status.code(), Some(3));
+    let text = String::from_utf8(checked.stderr).expect("text");
+    for wrong in [
+        "server.body_limit",
+        "server.header_timeout",
+        "dispatch.max_attempts",
+        "routes.sms",
+        "a.tls",
+        "a.password_file",
+        "a.colour",
+    ] {
+        assert!(text.contains(wrong), "{wrong}: {text}");
+    }
+    assert!(!text.contains("CANARY"), "{text}");
+    let mut daemon = site.serve(&[], &[]);
+    assert_eq!(daemon.ended().await.code(), Some(3));
+    assert_eq!(
+        site.log(),
+        text.lines().filter(|l| !l.starts_with("advice: ")).map(|l| format!("{l}\n")).collect::<String>()
+    );
+    assert!(!site.path("s.db").exists());
+}
+
+#[tokio::test]
+async fn a_second_daemon_on_the_same_store_is_refused() {
+    let site = Site::make(Plan { rest: SANDBOX.to_owned(), ..Plan::default() });
+    let daemon = site.start().await;
+    let text = fs::read_to_string(site.path("config.toml")).expect("a file");
+    let other = Site::make(Plan { rest: SANDBOX.to_owned(), ..Plan::default() });
+    let text = text.replace(&site.api.to_string(), &other.api.to_string());
+    fs::write(site.path("config.toml"), text.replace(&site.admin.to_string(), &other.admin.to_string()))
+        .expect("written");
+    let mut second = site.serve(&[], &[]);
+    assert_eq!(second.ended().await.code(), Some(1), "{}", site.log());
+    assert_eq!(daemon.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_store_from_a_backup_sends_nothing_until_it_is_recovered_and_then_nothing_twice() {
+    let oracle = SmtpOracle::start(Script::plain().on(Stage::Mail, Act::Reply("421 4.3.2 not now"))).await;
+    let rest = format!(
+        "[routes]\nemail = [\"relay\"]\n[provider.relay]\nkind = \"smtp\"\nhost = \"127.0.0.1\"\nport = {}\n\
+         tls = \"none\"\nfrom = \"no-reply@shop.example\"\nbreaker = {{ open_for = \"1s\" }}\n",
+        oracle.addr().port()
+    );
+    let dispatch = "max_attempts = 20\nretry = { first = \"1s\", factor = 1.0, cap = \"1s\" }";
+    let site = Site::make(Plan { dispatch, rest, ..Plan::default() });
+    let daemon = site.start().await;
+    let early = site.mail("early", "early@customer.example").await;
+    oracle.wait_until("a try", |o| o.commands().contains(&"MAIL".to_owned())).await;
+    assert_eq!(daemon.stop().await, Some(0));
+    fs::copy(site.path("s.db"), site.path("backup")).expect("copied");
+    assert!(!site.path("s.db-wal").exists(), "a store that was closed is one file");
+
+    oracle.play(Script::plain());
+    let daemon = site.start().await;
+    site.reaches(&early, "dispatched").await;
+    let lost = site.mail("lost", "lost@customer.example").await;
+    site.reaches(&lost, "dispatched").await;
+    assert_eq!(daemon.stop().await, Some(0));
+
+    fs::copy(site.path("backup"), site.path("s.db")).expect("copied");
+    let daemon = site.start().await;
+    let ready = site.admin("/readyz").await.expect("an answer");
+    assert_eq!(ready.status, 503);
+    assert!(ready.text.contains("sendonce recover"), "{ready:?}");
+    let refused = site.post("later", json!([{ "email": "later@customer.example" }]), json!({ "code": "493021" })).await;
+    assert_eq!((refused.status, refused.headers.contains_key("retry-after")), (503, true), "{refused:?}");
+    assert_eq!(daemon.stop().await, Some(0));
+
+    let config = site.path("config.toml");
+    let recover = ["recover", "--config", config.to_str().expect("text"), "--ticket", "OPS-7", "--yes"];
+    let recovered = site.run(&recover, "");
+    assert!(recovered.status.success(), "{recovered:?}");
+    assert!(recovered.stdout.starts_with(b"1 notifications are unknown now"), "{recovered:?}");
+    assert_eq!(site.run(&recover, "").status.code(), Some(1), "there is nothing to recover any more");
+
+    let _daemon = site.start().await;
+    assert_eq!(site.admin("/readyz").await.expect("an answer").status, 200);
+    let after = site.mail("after", "after@customer.example").await;
+    site.reaches(&after, "dispatched").await;
+    assert_eq!(site.status(&early).await["state"], "dispatch_unknown");
+    let to: Vec<String> = oracle.messages().iter().flat_map(|m| m.to.clone()).collect();
+    assert_eq!(to, ["early@customer.example", "lost@customer.example", "after@customer.example"]);
+    let log = site.get("/v1/audit").await.text;
+    assert!(log.contains("OPS-7"), "{log}");
+}
