@@ -1,8 +1,8 @@
 //! `sendonce keys`: API keys, and the vault's keys.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -51,7 +51,7 @@ pub(super) enum KeysCommand {
     },
     /// Make the vault's two key files, sealing.keys and index.key
     Init {
-        /// Where to put them
+        /// Where to put them; made for its owner alone when it is not there
         dir: PathBuf,
     },
     /// Put a new sealing key on top of a sealing-key file; the older ones still open what they sealed
@@ -99,6 +99,8 @@ pub(super) fn run(command: KeysCommand) -> Result<(), Failure> {
             show::line(&format!("{id} is revoked"))
         }
         KeysCommand::Init { dir } => {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+            made.map_err(|e| Failure::failed(format!("{} cannot be made: {}", dir.display(), e.kind())))?;
             create(&dir.join("sealing.keys"), &new_key_line(&today()))?;
             create(&dir.join("index.key"), &new_key_line("index"))
         }
@@ -108,6 +110,9 @@ pub(super) fn run(command: KeysCommand) -> Result<(), Failure> {
 
 fn list(file: KeyFile, json: bool) -> Result<(), Failure> {
     let entries = file.entries().map_err(ring_failure)?;
+    if entries.is_empty() && !json {
+        return show::line("none");
+    }
     let entries = entries.iter().map(|e| {
         let roles: Vec<_> = e.principal.roles.iter().map(|r| r.code()).collect();
         json!({ "id": e.principal.id, "tenant": e.principal.tenant, "roles": roles, "created_at": e.created_at })
@@ -160,8 +165,6 @@ fn numbered(n: u8) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use tempfile::TempDir;
 
     use super::*;
