@@ -28,22 +28,10 @@ pub(super) fn answer(value: &Value, json: bool) -> Result<(), Failure> {
 }
 
 /// What people look for first; the rest follows in the order of the alphabet, lists at the end.
-const FIRST: [&str; 16] = [
-    "id",
-    "number",
-    "event_id",
-    "state",
-    "sent",
-    "delivery",
-    "cause",
-    "waiting_for",
-    "provider",
-    "outcome",
-    "reason",
-    "to",
-    "attempt",
-    "created_at",
-    "began_at",
+#[rustfmt::skip]
+const FIRST: &[&str] = &[
+    "closes", "notifications", "accepted_records", "finished", "final_records", "live", "id", "number", "event_id", "state",
+    "sent", "delivery", "cause", "waiting_for", "provider", "outcome", "reason", "to", "attempt", "created_at", "began_at",
     "ended_at",
 ];
 
