@@ -76,9 +76,16 @@ See what was "sent":
 
   cat {outbox}
 
+The address decides what happens. In place of +84901234567 try
+  +15005550001 refused               +15005550006 answer lost, not sent: found out and sent again
+  +15005550003 fails twice, then OK  +15005550007 answer lost, nobody knows: a question for an operator
+  +15005550005 answer lost, sent     +15005550008 delivered, says a receipt
+
 For the other commands (sendonce status, unknown, audit …):
 
   export SENDONCE_URL={url} SENDONCE_API_KEY_FILE={key}
+
+Ctrl-C stops it; what it stored stays.
 "#,
         dir = dir.display(),
     );

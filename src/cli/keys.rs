@@ -1,8 +1,8 @@
 //! `sendonce keys`: API keys, and the vault's keys.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -51,14 +51,14 @@ pub(super) enum KeysCommand {
     },
     /// Make the vault's two key files, sealing.keys and index.key
     Init {
-        /// Where to put them
+        /// Where to put them; made for its owner alone when it is not there
         dir: PathBuf,
     },
     /// Put a new sealing key on top of a sealing-key file; the older ones still open what they sealed
     Rotate {
         /// The sealing-key file
         file: PathBuf,
-        /// Id of the new key; today's date by default
+        /// Id of the new key; today's date by default, with a number where that is taken
         #[arg(long)]
         id: Option<String>,
     },
@@ -94,17 +94,25 @@ pub(super) fn run(command: KeysCommand) -> Result<(), Failure> {
             show::line(&issued.text)
         }
         KeysCommand::List { json, file } => list(KeyFile::new(file.file), json),
-        KeysCommand::Revoke { id, file } => KeyFile::new(file.file).revoke(&id).map_err(ring_failure),
+        KeysCommand::Revoke { id, file } => {
+            KeyFile::new(file.file).revoke(&id).map_err(ring_failure)?;
+            show::line(&format!("{id} is revoked"))
+        }
         KeysCommand::Init { dir } => {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+            made.map_err(|e| Failure::failed(format!("{} cannot be made: {}", dir.display(), e.kind())))?;
             create(&dir.join("sealing.keys"), &new_key_line(&today()))?;
             create(&dir.join("index.key"), &new_key_line("index"))
         }
-        KeysCommand::Rotate { file, id } => rotate(&file, &id.unwrap_or_else(today)),
+        KeysCommand::Rotate { file, id } => rotate(&file, id),
     }
 }
 
 fn list(file: KeyFile, json: bool) -> Result<(), Failure> {
     let entries = file.entries().map_err(ring_failure)?;
+    if entries.is_empty() && !json {
+        return show::line("none");
+    }
     let entries = entries.iter().map(|e| {
         let roles: Vec<_> = e.principal.roles.iter().map(|r| r.code()).collect();
         json!({ "id": e.principal.id, "tenant": e.principal.tenant, "roles": roles, "created_at": e.created_at })
@@ -124,28 +132,39 @@ fn create(path: &Path, text: &str) -> Result<(), Failure> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
-    write().map_err(|e| Failure::failed(format!("{} cannot be made: {}", path.display(), e.kind())))
+    match write() {
+        Ok(()) => show::line(&format!("{} is made", path.display())),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            Err(Failure::failed(format!("{} is there already; it stays as it is", path.display())))
+        }
+        Err(e) => Err(Failure::failed(format!("{} cannot be made: {}", path.display(), e.kind()))),
+    }
 }
 
-fn rotate(path: &Path, id: &str) -> Result<(), Failure> {
+/// Without an `id` the new key is named after today, with a number when there is one of today.
+fn rotate(path: &Path, id: Option<String>) -> Result<(), Failure> {
     let wrong = |e: &dyn std::fmt::Display| Failure::new(Exit::Mistakes, format!("{}: {e}", path.display()));
     let old: SecretString = secret::read_file(path).map_err(|e| wrong(&e))?;
     Vault::parse(old.expose_secret()).map_err(|e| wrong(&e))?;
-    let new = Zeroizing::new(format!("{}{}\n", new_key_line(id).as_str(), old.expose_secret()));
-    Vault::parse(&new).map_err(|_| {
-        Failure::new(
-            Exit::Usage,
-            "--id must be new to the file: 1 to 32 characters of a-z 0-9 _ - (today's date is taken)",
-        )
-    })?;
+    let ids = id.map_or_else(|| (1..100).map(numbered).collect(), |id| vec![id]);
+    let with = |id: &String| {
+        let new = Zeroizing::new(format!("{}{}\n", new_key_line(id).as_str(), old.expose_secret()));
+        Vault::parse(&new).is_ok().then_some(new)
+    };
+    let found = ids.iter().find_map(|id| Some((id, with(id)?)));
+    let taken = "--id must be new to the file: 1 to 32 characters of a-z 0-9 _ -";
+    let (id, new) = found.ok_or_else(|| Failure::new(Exit::Usage, taken))?;
     replace_file(path, new.as_bytes())
-        .map_err(|e| Failure::failed(format!("{} cannot be written: {}", path.display(), e.kind())))
+        .map_err(|e| Failure::failed(format!("{} cannot be written: {}", path.display(), e.kind())))?;
+    show::line(&format!("{} seals with {id} when the daemon starts again", path.display()))
+}
+
+fn numbered(n: u8) -> String {
+    if n == 1 { today() } else { format!("{}-{n}", today()) }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use tempfile::TempDir;
 
     use super::*;
@@ -159,11 +178,12 @@ mod tests {
         assert_eq!(again.exit(), Exit::Failed);
         let file = dir.path().join("sealing.keys");
         let old = fs::read_to_string(&file).expect("a file");
-        rotate(&file, "second").expect("rotated");
+        rotate(&file, Some("second".to_owned())).expect("rotated");
         let new = fs::read_to_string(&file).expect("a file");
         assert!(new.starts_with("second ") && new.ends_with(&old), "the old key is still there");
-        assert_eq!(rotate(&file, "second").map_err(|f| f.exit()), Err(Exit::Usage));
+        assert_eq!(rotate(&file, Some("second".to_owned())).map_err(|f| f.exit()), Err(Exit::Usage));
         assert_eq!(fs::read_to_string(&file).expect("a file"), new);
+        rotate(&file, None).expect("a free name is found");
         let index = fs::read_to_string(dir.path().join("index.key")).expect("a file");
         assert!(IndexKey::parse(&index).is_ok());
     }

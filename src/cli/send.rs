@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::client::{Connection, duration};
-use super::status::{follow, is_good};
+use super::status::follow;
 use super::{Exit, Failure, show};
 use crate::domain::ids::{EventId, IdempotencyKey, Kind, NotificationId};
 
@@ -148,9 +148,7 @@ pub(super) async fn run(args: SendArgs) -> Result<(), Failure> {
     let Some(wait) = args.wait else { return show::answer(&answer.body, args.json) };
     let id = answer.body.get("id").and_then(Value::as_str).and_then(|id| NotificationId::parse(id).ok());
     let id = id.ok_or_else(|| Failure::failed("the answer names no notification"))?;
-    let status = follow(&client, id, wait).await?;
-    show::answer(&status, args.json)?;
-    if is_good(&status) { Ok(()) } else { Err(Failure::failed("")) }
+    follow(&client, id, wait, args.json).await
 }
 
 #[cfg(test)]

@@ -103,7 +103,8 @@ async fn listen(sockets: &mut Sockets, door: Door, settings: &Settings) -> Resul
         Door::Admin => settings.server.admin_listen,
     };
     let listener = sockets.listen(door, listen.address()).await;
-    listener.map_err(|e| Failure::failed(format!("cannot listen on {listen:?}: {}", e.kind())))
+    let place = listen.address().map_or_else(|| "systemd's socket".to_owned(), |address| address.to_string());
+    listener.map_err(|e| Failure::failed(format!("cannot listen on {place}: {}", e.kind())))
 }
 
 /// Claims nothing more, lets attempts and requests end, stores the rest as unknown. Says whether nothing was left.

@@ -63,9 +63,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<(), Failure> {
     let Some(wait) = args.wait else { return show::answer(&first, args.json) };
     let id = first.get("id").and_then(Value::as_str).and_then(|id| NotificationId::parse(id).ok());
     let id = id.ok_or_else(|| Failure::failed("the answer names no notification"))?;
-    let status = follow(&client, id, wait).await?;
-    show::answer(&status, args.json)?;
-    if is_good(&status) { Ok(()) } else { Err(Failure::failed("")) }
+    follow(&client, id, wait, args.json).await
 }
 
 fn state(status: &Value) -> Option<State> {
@@ -73,38 +71,40 @@ fn state(status: &Value) -> Option<State> {
 }
 
 /// The message was handed to a provider.
-pub(super) fn is_good(status: &Value) -> bool {
+fn is_good(status: &Value) -> bool {
     let sent = status.get("sent").and_then(Value::as_str).and_then(Sent::from_code);
     state(status) == Some(State::Dispatched) || sent == Some(Sent::Yes)
 }
 
-/// Waits for a final state.
+/// Waits for a final state, and shows how the notification stands then, or when the time is up.
 ///
 /// # Errors
-/// Exit code 1 when it does not come within `wait`, or what the daemon refused.
-pub(super) async fn follow(client: &Client, id: NotificationId, wait: Duration) -> Result<Value, Failure> {
-    let id = id.to_string();
-    let mut last = Value::Null;
+/// Exit code 1 when it does not come within `wait` or is not a good one, or what the daemon refused.
+pub(super) async fn follow(client: &Client, id: NotificationId, wait: Duration, json: bool) -> Result<(), Failure> {
+    let name = id.to_string();
+    let path = ["notifications", &name];
+    // Asked at once and without a wait, so that there is something to show when the time is up.
+    let first = client.get_if_changed(&path, &[], None).await?;
+    let (mut last, mut tag) = (first.body, first.headers.get(ETAG).cloned());
     let watch = async {
         let query = [("wait", format!("{}s", wait.min(ONE_WAIT).as_secs().max(1)))];
-        let mut tag = None;
-        loop {
-            let answer = client.get_if_changed(&["notifications", &id], &query, tag.as_ref()).await?;
+        while !state(&last).is_some_and(State::is_final) {
+            let answer = client.get_if_changed(&path, &query, tag.as_ref()).await?;
             if answer.status != StatusCode::NOT_MODIFIED {
                 tag = answer.headers.get(ETAG).cloned();
                 last = answer.body;
             }
-            if state(&last).is_some_and(State::is_final) {
-                return Ok(());
-            }
             sleep(PAUSE).await;
         }
+        Ok(())
     };
-    match timeout(wait, watch).await {
-        Ok(ended) => ended.map(|()| last),
+    let in_time = timeout(wait, watch).await;
+    show::answer(&last, json)?;
+    match in_time {
+        Ok(ended) => ended.and_then(|()| if is_good(&last) { Ok(()) } else { Err(Failure::failed("")) }),
         Err(_) => {
             let state = state(&last).map_or("of unknown state", State::code);
-            Err(Failure::failed(format!("{id} is still {state} after {}", show_duration(wait))))
+            Err(Failure::failed(format!("still {state} after {}", show_duration(wait))))
         }
     }
 }

@@ -115,9 +115,24 @@ pub(super) async fn run(command: UnknownCommand) -> Result<(), Failure> {
             query.extend(args.after.map(|id| ("after", id.to_string())));
             query.push(("limit", args.limit.to_string()));
             let answer = args.connection.open()?.get(&["unknown"], &query).await?;
-            show::answer(&answer.body, args.json)
+            if args.json { show::answer(&answer.body, true) } else { list(answer.body) }
         }
         UnknownCommand::Resolve(args) => resolve(*args).await,
+    }
+}
+
+/// One line for each; what a line leaves out is in `sendonce status`.
+fn list(mut page: Value) -> Result<(), Failure> {
+    let next = page.get("next").and_then(Value::as_str).map(show::plain);
+    let mut items = page.get_mut("items").map(Value::take).unwrap_or_default();
+    for item in items.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        item.retain(|name, _| !matches!(name.as_str(), "status_url" | "created_at"));
+    }
+    show::answer(&items, false)?;
+    match next {
+        Some(id) => show::line(&format!("there may be more: --after {id}")),
+        None if items.as_array().is_none_or(Vec::is_empty) => show::line("none"),
+        None => Ok(()),
     }
 }
 

@@ -112,7 +112,7 @@ async fn an_event_is_posted_with_its_code_from_standard_input_and_followed_to_it
     assert!(ended.out.contains("\"state\":\"dispatched\""), "{}", ended.out);
     let body = r#"{"data":{"code":"CANARY-493021"},"event_id":"e1","expires_in":600,"kind":"password_reset","to":[{"sms":"+84901234567"}]}"#;
     assert_eq!(seen[0], format!("POST /v1/notifications | Bearer {KEY} | e1 | {body}"));
-    assert_eq!(seen[1], format!("GET /v1/notifications/{ID}?wait=20s | Bearer {KEY} | - | "));
+    assert_eq!(seen[1], format!("GET /v1/notifications/{ID} | Bearer {KEY} | - | "));
 }
 
 #[tokio::test]
@@ -145,8 +145,8 @@ const MORE: &str = r#"{"resolved":100,"more":true}"#;
 #[tokio::test]
 async fn unknowns_are_filtered_and_each_verdict_is_tried() {
     let args = ["unknown", "list", "--provider", "a", "--cause", "lost_answer", "--limit", "5"];
-    let (ended, seen) = call(vec![(200, JSON, r#"{"unknown":[]}"#)], &args, "").await;
-    assert_eq!((ended.code, ended.out.as_str()), (0, "unknown: none\n"));
+    let (ended, seen) = call(vec![(200, JSON, r#"{"items":[],"next":null}"#)], &args, "").await;
+    assert_eq!((ended.code, ended.out.as_str()), (0, "none\n"));
     assert!(seen[0].starts_with("GET /v1/unknown?provider=a&cause=lost_answer&limit=5 | "), "{}", seen[0]);
 
     let other = ID.replace("8000", "8001");

@@ -92,6 +92,19 @@ fn no_room_uses_another_against_the_arrows() {
 }
 
 #[test]
+fn the_map_in_the_documents_has_the_same_arrows() {
+    let page = fs::read_to_string(root().join("docs/ARCHITECTURE.md")).expect("the page");
+    let shown: Vec<(String, String)> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .filter_map(|(room, rest)| Some((room.to_owned(), rest.split_once('|')?.0.trim().to_owned())))
+        .take(ARROWS.len())
+        .collect();
+    let held: Vec<_> = ARROWS.iter().map(|(room, may)| ((*room).to_owned(), may.join(", "))).collect();
+    assert_eq!(shown, held);
+}
+
+#[test]
 fn sql_stands_in_the_store_only() {
     let words = ["SELECT ", "INSERT INTO", "UPDATE work", "UPDATE notification", "DELETE FROM", "PRAGMA ", "sqlx::"];
     let elsewhere = sources().into_iter().filter(|(file, _)| room_of(file) != "store");
