@@ -248,7 +248,7 @@ impl Assembly {
             clock: self.clock.clone(),
             limits: http::Limits {
                 body: settings.server.body_limit,
-                body_time: settings.server.request_timeout.min(Duration::from_secs(10)),
+                body_time: settings.server.request_timeout,
                 answer_time: settings.server.request_timeout,
                 max_sms_parts: settings.admission.max_sms_parts,
             },
