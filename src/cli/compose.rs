@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Semaphore, mpsc, watch};
