@@ -152,8 +152,7 @@ async fn providers_that_hang_or_refuse_do_not_hold_up_the_messages_of_another() 
     assert_eq!(accepted.len(), 120);
     hanging.wait_for(4, PATIENCE).await;
     let since = Instant::now();
-    let fresh = (0..10).map(|n| async move { event(&format!("b32-fresh{n}")) });
-    let fresh = futures_util::future::join_all(fresh).await;
+    let fresh: Vec<Value> = (0..10).map(|n| event(&format!("b32-fresh{n}"))).collect();
     let ids = futures_util::future::join_all(fresh.iter().map(|event| daemon.accept(event))).await;
     good.wait_for(10, Duration::from_secs(10)).await;
     assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());

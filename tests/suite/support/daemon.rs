@@ -8,6 +8,8 @@
 //! daemon.audit_closes().await;
 //! ```
 
+mod plan;
+
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -23,6 +25,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::http_oracle::{Post, Seen};
+pub use plan::{Plan, Strategy};
 
 /// How long anything may take that is to happen: long, because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(40);
@@ -30,159 +33,6 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 pub const RECEIPT_SECRET: &str = "receipt-secret-1";
 const BINARY: &str = env!("CARGO_BIN_EXE_sendonce");
 const TENANT: &str = "shop";
-
-/// What the test's HTTP provider offers beyond sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
-    /// `GET /messages?ref=…`; two misses authorise a resend at once.
-    Lookup,
-    /// The header `Idempotency-Key`; status 200 says that the first request stands.
-    Dedupe,
-    /// JSON with `ref`, `id`, `status` and, for messages of several parts, `part` and `parts`.
-    Receipts,
-    /// The same, but receipts name a message by the provider's id alone.
-    ReceiptsById,
-}
-
-/// What a daemon is started with.
-pub struct Plan {
-    sections: BTreeMap<&'static str, String>,
-    more: String,
-    files: Vec<(String, String)>,
-    env: Vec<(String, String)>,
-    store: Option<PathBuf>,
-}
-
-impl Plan {
-    /// Short time-outs, and no provider yet.
-    pub fn new() -> Self {
-        let dispatch = "retry = { first = \"50ms\", factor = 1.5, cap = \"300ms\", jitter = 0.3 }\n\
-                        ask = { first = \"50ms\", factor = 1.5, cap = \"300ms\", jitter = 0.3 }\n\
-                        transit_sms = \"0s\"\ntransit_email = \"0s\"\nsweep_every = \"100ms\"\n";
-        let sections = BTreeMap::from([("dispatch", dispatch.to_owned())]);
-        Self { sections, more: String::new(), files: vec![], env: vec![], store: None }
-    }
-
-    /// Adds lines to a section, such as `admission`, `dispatch`, `store`, `routes` or `templates`.
-    pub fn section(mut self, name: &'static str, lines: &str) -> Self {
-        let section = self.sections.entry(name).or_default();
-        section.push_str(lines);
-        section.push('\n');
-        self
-    }
-
-    /// Adds whole sections, such as `[provider.relay]`; `{dir}` stands for the daemon's directory.
-    pub fn toml(mut self, text: &str) -> Self {
-        self.more.push_str(text);
-        self.more.push('\n');
-        self
-    }
-
-    /// Adds a file to the daemon's directory, which only its owner may read.
-    pub fn file(mut self, name: &str, text: &str) -> Self {
-        self.files.push((name.to_owned(), text.to_owned()));
-        self
-    }
-
-    /// Adds a variable to its environment.
-    pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.env.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// Adds an SMS provider at `url` with the test's own manifest: calls end after a second.
-    pub fn http(self, name: &str, url: &str, strategies: &[Strategy]) -> Self {
-        self.http_with(name, url, strategies, "timeout = \"1s\"")
-    }
-
-    /// The same with `lines` of the provider's section instead of the short time-out.
-    pub fn http_with(self, name: &str, url: &str, strategies: &[Strategy], lines: &str) -> Self {
-        let file = format!("{name}.manifest.toml");
-        let section = format!(
-            "[provider.{name}]\nkind = \"http\"\nmanifest_file = \"{file}\"\nconnect_timeout = \"500ms\"\n{lines}\n\
-             [provider.{name}.settings]\nbase_url = \"{url}\"\naccount = \"AC1\"\nreceipt_secret_file = \"receipt.secret\"\n"
-        );
-        self.file(&file, &manifest(strategies)).toml(&section)
-    }
-
-    /// Adds the sandbox for text messages, with its outbox in `outbox.ndjson`.
-    pub fn sandbox(self) -> Self {
-        self.toml("[provider.sandbox]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox.ndjson\"\n")
-    }
-
-    /// The route of text messages.
-    pub fn sms(self, providers: &[&str]) -> Self {
-        self.section("routes", &format!("sms = {providers:?}"))
-    }
-
-    /// The route of mail.
-    pub fn email(self, providers: &[&str]) -> Self {
-        self.section("routes", &format!("email = {providers:?}"))
-    }
-
-    /// Another place for the store's file.
-    pub fn store(mut self, file: &Path) -> Self {
-        self.store = Some(file.to_owned());
-        self
-    }
-}
-
-/// The manifest of the test's provider.
-fn manifest(strategies: &[Strategy]) -> String {
-    let mut text = r#"
-name = "probe"
-channel = "sms"
-page = "https://provider.example/docs"
-[settings]
-base_url = {}
-account = { account = true }
-receipt_secret = { secret = true }
-[send]
-method = "POST"
-url = "{{ base_url }}/messages"
-verdict = "status"
-message_id = "/id"
-answers = [
-  { status = 202, code = "/error", any = ["bad_number"], is = "refused.message", reason = "bad_address" },
-  { status = [201, 202], is = "accepted" },
-  { status = 200, is = "FIRST" },
-  { status = 400, is = "refused.message" },
-  { status = 401, is = "refused.account", reason = "bad_credentials" },
-  { status = 402, is = "refused.account", reason = "no_credit" },
-  { status = 403, is = "refused.account" },
-  { status = 429, is = "not_sent", reason = "rate_limited" },
-]
-[send.json]
-to = "{{ to }}"
-text = "{{ text }}"
-ref = "{{ reference }}"
-"#
-    .replace("FIRST", if strategies.contains(&Strategy::Dedupe) { "first_stands" } else { "accepted" });
-    for strategy in strategies {
-        text.push_str(match strategy {
-            Strategy::Lookup => {
-                "[lookup]\nmethod = \"GET\"\nurl = \"{{ base_url }}/messages?ref={{ reference }}\"\nfound = \"/messages\"\n\
-                 match = { \"/ref\" = \"{{ reference }}\" }\nmessage_id = \"/id\"\nsettle_after = \"100ms\"\n\
-                 not_found_needed = 2\ntrust_miss = true\nwindow = \"1h\"\n"
-            }
-            Strategy::Dedupe => {
-                "[dedupe]\nheader = \"Idempotency-Key\"\nwindow = \"1h\"\nsettle_after = \"100ms\"\ncovers = \"any\"\n\
-                 identical_body = true\n"
-            }
-            Strategy::Receipts | Strategy::ReceiptsById => {
-                "[receipt]\nsignature = \"secret-path\"\nsecrets = [\"receipt_secret\"]\nformat = \"json\"\n\
-                 reference = \"/ref\"\nmessage_id = \"/id\"\npart = \"/part\"\nparts = \"/parts\"\nparts_from = 1\nstatuses = [\n\
-                 { at = \"/status\", any = [\"delivered\"], is = \"delivered\" },\n\
-                 { at = \"/status\", any = [\"failed\"], is = \"undelivered\" },\n\
-                 { at = \"/status\", any = [\"sent\"], is = \"progress\" } ]\n"
-            }
-        });
-    }
-    if strategies.contains(&Strategy::ReceiptsById) {
-        text = text.replace("reference = \"/ref\"\n", "");
-    }
-    text
-}
 
 /// An answer of the daemon.
 #[derive(Clone, Debug)]
