@@ -267,6 +267,7 @@ async fn a_long_reader_stops_nobody_and_the_wal_is_taken_back_after_it() {
     assert_eq!(sent(&site), 60);
     assert!(wal() < 64 * 1024 * 1024, "{}", wal());
     let_go(reader).await;
+    until("an empty log", async || wal() == 0).await;
     let answer = site.ask(Method::GET, "/v1/audit/account", &[], "").await.json();
     assert_eq!(answer["closes"], true, "{answer}");
 }

@@ -205,6 +205,29 @@ async fn a_stop_that_cannot_wait_for_the_reply_leaves_it_unknown_and_it_is_not_s
 }
 
 #[tokio::test]
+async fn a_second_signal_and_even_a_kill_leave_mail_after_its_dot_unknown_and_unrepeated() {
+    for signals in [&["-TERM", "-INT"][..], &["-KILL"]] {
+        let oracle = SmtpOracle::start(Script::plain().once(Stage::Dot, Act::Stall)).await;
+        let site = site(EAGER, plain(&oracle, ""));
+        let mut daemon = site.start().await;
+        let id = site.mail("held", "user@customer.example").await;
+        oracle.wait_for(1).await;
+        for signal in signals {
+            daemon.signal(signal);
+            if *signal == "-TERM" {
+                site.logs(&["\"stopping\""]).await;
+            }
+        }
+        assert!(!daemon.ended().await.success());
+        let _daemon = site.start().await;
+        let after = site.mail("after", "after@customer.example").await;
+        site.reaches(&after, "dispatched").await;
+        assert_eq!(site.status(&id).await["state"], "dispatch_unknown", "{signals:?}");
+        assert_eq!(oracle.messages().len(), 2, "{signals:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_the_relay_gave_up_while_it_waited_costs_no_attempt() {
     let script = Script::plain()
         .once(Stage::Dot, Act::Inject("421 4.4.2 idle\r\n"))

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::net::UnixDatagram;
 
-use crate::support::site::{Plan, Site};
+use crate::support::pki::Pki;
+use crate::support::site::{Plan, Site, write_secret};
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
 const SANDBOX: &str =
@@ -109,6 +110,24 @@ async fn a_configuration_with_mistakes_is_not_started_and_every_mistake_is_told_
         text.lines().filter(|l| !l.starts_with("advice: ")).map(|l| format!("{l}\n")).collect::<String>()
     );
     assert!(!site.path("s.db").exists());
+}
+
+#[tokio::test]
+async fn the_example_configuration_has_no_mistakes() {
+    let site = Site::make(Plan { rest: SANDBOX.to_owned(), ..Plan::default() });
+    for secret in ["twilio.token", "telnyx.key", "relay.password"] {
+        write_secret(&site.path(secret), "x");
+    }
+    fs::copy(Pki::new().roots(), site.path("relay-ca.pem")).expect("copied");
+    fs::create_dir(site.path("templates")).expect("made");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.toml");
+    let text = fs::read_to_string(example).expect("a file").replace("/var/lib/sendonce/", "");
+    fs::write(site.path("config.toml"), text).expect("written");
+    let file = site.path("config.toml");
+    let dir = site.path("");
+    let args = ["config", "check", file.to_str().expect("text"), "--credentials", dir.to_str().expect("text")];
+    let checked = site.run(&args, "");
+    assert!(checked.status.success(), "{checked:?}");
 }
 
 #[tokio::test]
