@@ -24,11 +24,11 @@ pub(super) async fn run(shared: Arc<Shared>, station: Arc<Station>) {
     let bell = shared.desk.wakes(station.name(), false);
     let label = ByProvider { provider: station.name().to_string() };
     let mut draining = shared.draining.subscribe();
-    let mut failed = 0_u8;
+    let (mut failed, mut more) = (0_u8, false);
     while !shared.is_draining() {
         let standing = station.standing(shared.clock.since_boot());
         shared.metrics.breaker_open.get_or_create(&label).set(i64::from(standing != Standing::Closed));
-        let wait = match step(&shared, &station, standing).await {
+        let wait = match step(&shared, &station, standing, &mut more).await {
             Ok(wait) => {
                 failed = 0;
                 wait
@@ -51,11 +51,13 @@ pub(super) async fn run(shared: Arc<Shared>, station: Arc<Station>) {
     }
 }
 
-/// Takes what may be taken now; says how long there is nothing to do unless somebody rings.
+/// Takes what may be taken now; says how long there is nothing to do unless somebody rings. `more`: the last claim was
+/// full, so that the next one need not ask first whether anything is due.
 async fn step(
     shared: &Arc<Shared>,
     station: &Arc<Station>,
     standing: Standing,
+    more: &mut bool,
 ) -> Result<Duration, crate::ledger::LedgerError> {
     let name = station.name();
     let poll = shared.settings.poll;
@@ -72,12 +74,15 @@ async fn step(
         let closed_for = station.closed_for(claimed_at);
         return Ok(if closed_for.is_zero() { poll } else { closed_for });
     }
-    let Some(due) = shared.desk.next_due(name, false).await? else { return Ok(poll) };
-    let early = due.since(shared.clock.now());
-    if !early.is_zero() {
-        return Ok(early);
+    if !std::mem::take(more) {
+        let Some(due) = shared.desk.next_due(name, false).await? else { return Ok(poll) };
+        let early = due.since(shared.clock.now());
+        if !early.is_zero() {
+            return Ok(early);
+        }
     }
     let claims = shared.desk.claim(name, budget).await?;
+    *more = claims.len() == budget as usize;
     if claims.is_empty() {
         return Ok(EMPTY_PAUSE);
     }

@@ -98,15 +98,14 @@ fn address(index: usize, posted: &PostedAddress) -> Result<Address, Problem> {
 }
 
 fn countries(rules: &TenantRules, to: &[Address]) -> Result<(), Problem> {
+    if rules.countries.is_empty() {
+        return Ok(());
+    }
     let allowed = |address: &Address| address.country().is_some_and(|country| rules.countries.contains(&country));
     let refused = |address: &Address| address.channel() == Channel::Sms && !allowed(address);
-    match to.iter().position(refused) {
-        Some(index) if !rules.countries.is_empty() => {
-            let detail = "this tenant may not send text messages to the number's country";
-            Err(Problem::new(Code::CountryNotAllowed, detail).at(format!("to[{index}].sms")))
-        }
-        _ => Ok(()),
-    }
+    let Some(index) = to.iter().position(refused) else { return Ok(()) };
+    let detail = "this tenant may not send text messages to the number's country";
+    Err(Problem::new(Code::CountryNotAllowed, detail).at(format!("to[{index}].sms")))
 }
 
 fn render(api: &Api, request: &EventRequest, to: &[Address], left: Duration) -> Result<Content, Problem> {

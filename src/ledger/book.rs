@@ -151,7 +151,8 @@ impl<'a> Book<'a> {
             return Ok(());
         }
         let work = tx.work(&missing).await?;
-        let gone = missing.into_iter().filter(|id| !work.iter().any(|w| w.id == *id)).collect();
+        let found: BTreeSet<_> = work.iter().map(|w| w.id).collect();
+        let gone = missing.into_iter().filter(|id| !found.contains(id)).collect();
         self.adopt_all(tx, work).await?;
         self.load_narrow(tx, gone).await
     }
@@ -293,7 +294,7 @@ impl<'a> Book<'a> {
         self.records.push(record);
     }
 
-    /// Writes everything that changed, one statement a table. Rows that lost their guard are left alone: on SQLite that
+    /// Writes all rows that changed, one statement a table. Rows that lost their guard are left alone: on SQLite that
     /// cannot be, elsewhere they are another node's by now.
     pub async fn flush(&mut self, tx: &mut dyn Transaction) -> Result<(), StoreError> {
         let (mut updates, mut over, mut narrow) = (vec![], vec![], vec![]);
@@ -327,13 +328,16 @@ impl<'a> Book<'a> {
         if !narrow.is_empty() {
             tx.update_notifications(&narrow).await?;
         }
-        let records = std::mem::take(&mut self.records);
-        if !records.is_empty() {
-            tx.append(&records).await?;
-        }
         for id in over {
             self.entries.remove(&id);
         }
         Ok(())
+    }
+
+    /// Writes what is left, and the whole log of this transaction in one statement: nothing reads it before the commit.
+    pub async fn close(&mut self, tx: &mut dyn Transaction) -> Result<(), StoreError> {
+        self.flush(tx).await?;
+        let records = std::mem::take(&mut self.records);
+        if records.is_empty() { Ok(()) } else { tx.append(&records).await }
     }
 }

@@ -1,6 +1,6 @@
 //! Taking due work: to send it, to ask about it, or to move it to another provider.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::domain::audit::{Actor, DaemonPart, What};
 use crate::domain::ids::{KeyedHash, NotificationId, ProviderName, Ticket};
@@ -76,8 +76,11 @@ async fn overtaken(tx: &mut dyn Transaction, due: &[WorkRow]) -> Result<BTreeSet
     if users.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let live = tx.work_of_users(&users).await?;
-    let newer = |w: &WorkRow| live.iter().any(|(user, id, at)| *user == w.user && (*at, *id) > (w.ordered_at, w.id));
+    let mut newest: HashMap<KeyedHash, (Timestamp, NotificationId)> = HashMap::new();
+    for (user, id, at) in tx.work_of_users(&users).await? {
+        newest.entry(user).and_modify(|best| *best = (at, id).max(*best)).or_insert((at, id));
+    }
+    let newer = |w: &WorkRow| newest.get(&w.user).is_some_and(|best| *best > (w.ordered_at, w.id));
     Ok(due.iter().filter(|w| newer(w)).map(|w| w.id).collect())
 }
 

@@ -162,7 +162,7 @@ async fn commit(
     }
     let replies = apply(core, &mut book, tx.as_mut(), batch).await?;
     match_kept_receipts(core, &mut book, tx.as_mut()).await?;
-    book.flush(tx.as_mut()).await?;
+    book.close(tx.as_mut()).await?;
     if let Err(error) = tx.commit().await {
         if error == StoreError::Ambiguous {
             not_handed_out.extend(replies.iter().flat_map(handed_out));

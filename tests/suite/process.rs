@@ -77,7 +77,7 @@ async fn sockets_that_the_supervisor_hands_over_are_served() {
 
     let mut alone = site.serve(&[], &[]);
     assert_eq!(alone.ended().await.code(), Some(1));
-    site.logs(&["cannot listen on Systemd"]).await;
+    site.logs(&["cannot listen on systemd's socket"]).await;
 }
 
 #[tokio::test]

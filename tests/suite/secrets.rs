@@ -245,7 +245,7 @@ async fn no_secret_is_found_in_anything_that_the_daemon_keeps_or_says() {
         let echo = json!({ "id": "m-1", "text": CODE, "you_sent": seen.path });
         match seen.path.split('/').nth(1) {
             Some("good") => Reply::json(200, echo),
-            Some("moved") => Reply::redirect(302, &format!("http://127.0.0.1:1/?text={CODE}")),
+            Some("moved") => Reply::redirect(307, &format!("http://127.0.0.1:1/?text={CODE}")),
             _ => Reply::json(404, echo),
         }
     });

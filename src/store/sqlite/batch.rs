@@ -1,6 +1,8 @@
 //! A batch as one JSON parameter: an array of arrays, short blobs in hex. Long ones are a parameter of their own, because
 //! JSON would double them and copy them for every cell.
 
+use std::fmt::Write as _;
+
 use data_encoding::HEXLOWER;
 
 /// Writes a batch, row by row.
@@ -58,14 +60,23 @@ impl Cells<'_> {
     }
 
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
-        let quoted = serde_json::Value::from(text).to_string();
-        self.next().push_str(&quoted);
+        // Codes and names, which are most texts, need no escape (RFC 8259 section 7).
+        let plain = text.bytes().all(|b| b >= b' ' && b != b'"' && b != b'\\');
+        let out = self.next();
+        if plain {
+            out.push('"');
+            out.push_str(text);
+            out.push('"');
+        } else {
+            out.push_str(&serde_json::Value::from(text).to_string());
+        }
         self
     }
 
     pub(super) fn int(&mut self, number: impl Into<i64>) -> &mut Self {
         let number: i64 = number.into();
-        self.next().push_str(&number.to_string());
+        // A string takes whatever is written to it.
+        let _infallible = write!(self.next(), "{number}");
         self
     }
 
