@@ -1,5 +1,7 @@
 //! Every integration test, in one binary so that it links once. A file a topic; `support` holds the oracles.
 
+#![expect(clippy::disallowed_methods, reason = "a test measures its own waits by the machine's clock")]
+
 mod audit;
 mod bounds;
 mod cli;
