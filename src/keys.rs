@@ -15,7 +15,7 @@ use aws_lc_rs::{constant_time, digest};
 
 use crate::document::Mistake;
 use crate::domain::ids::{ActorName, Tenant};
-use crate::domain::outcome::codes;
+pub use crate::domain::role::Role;
 
 pub(crate) use file::replace_file;
 use file::{Contents, Stamp};
@@ -23,18 +23,6 @@ pub use file::{Entry, Issued, KeyFile};
 
 /// The longest text that is looked at as a key, in bytes.
 const MAX_LEN: usize = 128;
-
-codes!(
-    /// What the holder of a key may do.
-    Role {
-        /// Post, read and cancel notifications.
-        Sender = "sender",
-        /// Read the audit and the accounting.
-        Auditor = "auditor",
-        /// Read and resolve unknowns.
-        Operator = "operator",
-    }
-);
 
 /// Who calls.
 #[derive(Clone, Debug, PartialEq, Eq)]

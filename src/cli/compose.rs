@@ -263,11 +263,6 @@ struct Doorkeeper(Arc<KeyRing>);
 impl Authenticate for Doorkeeper {
     fn principal(&self, bearer: &str) -> Option<Principal> {
         let keys::Principal { id, tenant, roles } = self.0.lookup(bearer)?;
-        let role = |role: &keys::Role| match role {
-            keys::Role::Sender => http::Role::Sender,
-            keys::Role::Auditor => http::Role::Auditor,
-            keys::Role::Operator => http::Role::Operator,
-        };
-        Some(Principal { id, tenant, roles: roles.iter().map(role).collect() })
+        Some(Principal { id, tenant, roles: roles.into_iter().collect() })
     }
 }

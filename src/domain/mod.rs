@@ -12,5 +12,6 @@ pub mod lifecycle;
 pub mod outcome;
 pub mod receipt;
 pub mod retry;
+pub mod role;
 pub mod strict_json;
 pub mod time;

@@ -11,19 +11,7 @@ use super::Api;
 use super::problem::{Code, Problem};
 use crate::domain::audit::Actor;
 use crate::domain::ids::{ActorName, Tenant};
-use crate::domain::outcome::codes;
-
-codes!(
-    /// What a key may be used for.
-    Role {
-        /// Post events, read and cancel notifications.
-        Sender = "sender",
-        /// Read notifications, the log and the accounting.
-        Auditor = "auditor",
-        /// Settle unknowns; read and cancel notifications.
-        Operator = "operator",
-    }
-);
+pub use crate::domain::role::Role;
 
 /// A set of roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
