@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::net::UnixDatagram;
 
 use crate::support::pki::Pki;
-use crate::support::site::{Plan, Site, write_secret};
+use crate::support::site::{Plan, Site, until, write_secret};
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
 const SANDBOX: &str =
@@ -185,7 +185,7 @@ async fn a_store_from_a_backup_sends_nothing_until_it_is_recovered_and_then_noth
     assert_eq!(site.run(&recover, "").status.code(), Some(1), "there is nothing to recover any more");
 
     let _daemon = site.start().await;
-    assert_eq!(site.admin("/readyz").await.expect("an answer").status, 200);
+    until("readiness", async || site.admin("/readyz").await.is_some_and(|answer| answer.status == 200)).await;
     let after = site.mail("after", "after@customer.example").await;
     site.reaches(&after, "dispatched").await;
     assert_eq!(site.status(&early).await["state"], "dispatch_unknown");
