@@ -13,17 +13,20 @@ use crate::config::{self, Settings};
 use crate::dispatch::{self, Dispatcher, Route, Router};
 use crate::document::{Mistake, Place};
 use crate::domain::content::Channel;
-use crate::domain::ids::ProviderName;
+use crate::domain::ids::{BootId, NodeName, ProviderName};
 use crate::domain::receipt::Receipt;
 use crate::http::{self, Api, Authenticate, Principal, Rate, TenantRules};
 use crate::keys::{self, KeyRing};
 use crate::ledger::{Ledger, Parts, Policy, Transit};
 use crate::metrics::Metrics;
+use crate::node::Member;
+use crate::process;
 use crate::provider::Provider;
 use crate::render::templates::Templates;
-use crate::store::StoreError;
 use crate::store::mark::Mark;
+use crate::store::nodes::Identity;
 use crate::store::sqlite::{SqliteOptions, SqliteStore};
+use crate::store::{Store, StoreError};
 use crate::vault::{IndexKey, Vault, random};
 
 /// How many receipts of the sandbox may wait for the ledger.
@@ -35,6 +38,7 @@ const LONG_POLLS: usize = 1024;
 /// The daemon, put together and not yet started.
 pub(super) struct Assembly {
     pub ledger: Ledger,
+    pub member: Member,
     pub router: Arc<Router>,
     pub metrics: Metrics,
     pub clock: SharedClock,
@@ -46,6 +50,23 @@ pub(super) struct Assembly {
 
 fn draw() -> f64 {
     rand::random()
+}
+
+fn new_boot() -> BootId {
+    BootId::new(*random())
+}
+
+/// The configured name, or the host's.
+fn node_name(settings: &Settings) -> Result<NodeName, Failure> {
+    settings.node.name.clone().map_or_else(
+        || {
+            NodeName::parse(&process::host_name()).map_err(|e| {
+                let place = Place { key: "node.name".to_owned(), ..settings.place.clone() };
+                Failure::mistakes(&[Mistake { place, message: format!("must be given, since the host's name {e}") }])
+            })
+        },
+        Ok,
+    )
 }
 
 /// What a composition needs besides the store: the keys are checked, the providers built.
@@ -166,6 +187,8 @@ fn policy(settings: &Settings) -> Policy {
         key_retention: r.keys,
         receipt_retention: r.receipts,
         receipts_kept: r.receipts_kept,
+        // The file's lock tells that whoever had it before is dead.
+        begins_after_loss: None,
         queue: a.queue,
         batch: a.batch,
     }
@@ -194,20 +217,23 @@ pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
     let mut mark = settings.store.path.clone().into_os_string();
     mark.push(".mark");
     let mark = Mark::open(mark.as_ref()).map_err(|e| store_failure(settings, e))?;
+    let store: Arc<dyn Store> = Arc::new(store);
+    let identity = Arc::new(Identity::new(node_name(settings)?, new_boot()));
     let parts = Parts {
-        store: Arc::new(store),
+        store: store.clone(),
         routes: router.clone(),
         vault,
         index: index.clone(),
         clock: clock.clone(),
         policy: policy(settings),
-        boot: data_encoding::HEXLOWER.encode(random::<8>().as_slice()),
+        identity: identity.clone(),
         metrics: metrics.clone(),
         draw,
         mark: Some(mark),
     };
     let ledger = Ledger::start(parts).await.map_err(|e| Failure::failed(e.to_string()))?;
-    Ok(Assembly { ledger, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
+    let member = Member { store, clock: clock.clone(), identity, lease: settings.node.lease, boots: new_boot, draw };
+    Ok(Assembly { ledger, member, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
 }
 
 impl Assembly {

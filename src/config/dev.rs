@@ -7,7 +7,7 @@ use secrecy::SecretString;
 
 use super::provider::{Kind, Lane, ProviderSettings, Sandbox};
 use super::{
-    Admission, Dispatch, Keys, Limit, Log, LogFormat, Retention, Routes, Server, Settings, Store, Templates,
+    Admission, Dispatch, Keys, Limit, Log, LogFormat, Node, Retention, Routes, Server, Settings, Store, Templates,
     TenantSettings, VaultKeys,
 };
 use crate::document::Place;
@@ -34,6 +34,7 @@ impl Settings {
         Ok(Self {
             server: Server { public_url: Some("http://127.0.0.1:8025".to_owned()), ..Server::default() },
             store: Store { path: dir.join("sendonce.db"), busy_timeout: Duration::from_secs(5) },
+            node: Node::default(),
             vault: VaultKeys { sealing_keys: SecretString::default(), index_key: SecretString::default() },
             keys: Keys { file: dir.join("keys.toml") },
             dispatch: Dispatch::default(),

@@ -8,6 +8,7 @@ use secrecy::SecretString;
 
 use super::Context;
 use crate::document::Table;
+use crate::domain::ids::NodeName;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -151,6 +152,34 @@ impl Store {
         let busy_timeout = t.duration("busy_timeout", 100 * MILLISECOND..=MINUTE).unwrap_or(5 * SECOND);
         t.finish();
         Self { path: context.base.join(path), busy_timeout }
+    }
+}
+
+/// `[node]`.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What this node is called among those that share the store; each needs a name of its own, the same from one start
+    /// to the next. Default none, which means the host's name.
+    pub name: Option<NodeName>,
+    /// How long a node may be silent before others take it for dead, 3 s to 5 min. Default 15 s.
+    pub lease: Duration,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self { name: None, lease: 15 * SECOND }
+    }
+}
+
+impl Node {
+    pub(super) fn read(mut t: Table) -> Self {
+        let d = Self::default();
+        let node = Self {
+            name: t.parsed("name", NodeName::parse),
+            lease: t.duration("lease", 3 * SECOND..=5 * MINUTE).unwrap_or(d.lease),
+        };
+        t.finish();
+        node
     }
 }
 

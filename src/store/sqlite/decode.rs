@@ -90,7 +90,7 @@ impl Cells<'_> {
         self.blob(column).map(KeyedHash::from_bytes)
     }
 
-    fn text(&self, column: &'static str) -> Read<&str> {
+    pub(super) fn text(&self, column: &'static str) -> Read<&str> {
         let value = self.opt(column)?;
         self.need(column, value)
     }

@@ -7,6 +7,7 @@ mod batch;
 mod checkpoint;
 mod decode;
 mod fault;
+mod nodes;
 mod reader;
 pub mod sql;
 mod transaction;
@@ -24,6 +25,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, Sq
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::nodes::Nodes;
 use super::{Reader, Store, StoreError, Transaction};
 use crate::clock::SharedClock;
 use checkpoint::Checkpointer;
@@ -184,6 +186,10 @@ impl Store for SqliteStore {
 
     fn reader(&self) -> &dyn Reader {
         &self.reader
+    }
+
+    fn nodes(&self) -> &dyn Nodes {
+        self
     }
 
     async fn close(&self) {
