@@ -30,6 +30,9 @@ use super::settle::{answer, settle};
 /// How many rows one housekeeping step deletes at most.
 const FORGET_LIMIT: u32 = 500;
 
+/// How often one batch is run again because the store undid it for another transaction.
+const RERUNS: u32 = 5;
+
 /// What is asked of the committer.
 pub(super) enum Work {
     Admit(Box<Prepared>),
@@ -118,6 +121,7 @@ pub(super) async fn run(core: Arc<Core>, pulse: Arc<Pulse>, mut queue: mpsc::Rec
 /// anything out, and so no number of a forgotten attempt can be in a worker's hands when it is settled here.
 async fn commit_all(core: &Core, pulse: &Pulse, batch: Vec<Command>, not_handed_out: &mut NotHandedOut) {
     let mut rest = vec![batch];
+    let mut reruns = 0;
     while let Some(mut batch) = rest.pop() {
         core.metrics.commit_commands.observe(batch.len() as f64);
         match commit(core, pulse, &batch, not_handed_out).await {
@@ -128,6 +132,10 @@ async fn commit_all(core: &Core, pulse: &Pulse, batch: Vec<Command>, not_handed_
                         not_handed_out.extend(handed_out(&reply));
                     }
                 }
+            }
+            Err(StoreError::Conflict) if reruns < RERUNS => {
+                reruns += 1;
+                rest.push(batch);
             }
             Err(StoreError::Refused(_) | StoreError::Corrupt { .. }) if batch.len() > 1 => {
                 let second = batch.split_off(batch.len() / 2);

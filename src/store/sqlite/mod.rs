@@ -5,7 +5,6 @@
 
 mod batch;
 mod checkpoint;
-mod decode;
 mod fault;
 mod nodes;
 mod reader;
@@ -20,10 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::decode::Columns;
 use super::nodes::Nodes;
 use super::{Reader, Store, StoreError, Transaction};
 use crate::clock::SharedClock;
@@ -234,6 +236,20 @@ async fn prepare(connection: &mut SqliteConnection) -> Result<(), StoreError> {
     let incarnation = uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string();
     sqlx::query(sql::INCARNATION).bind(incarnation).execute(connection).await.map_err(|e| sql_fault(&e))?;
     Ok(())
+}
+
+impl Columns for SqliteRow {
+    fn integer(&self, column: &str) -> Option<Option<i64>> {
+        self.try_get(column).ok()
+    }
+
+    fn text(&self, column: &str) -> Option<Option<&str>> {
+        self.try_get(column).ok()
+    }
+
+    fn bytes(&self, column: &str) -> Option<Option<&[u8]>> {
+        self.try_get(column).ok()
+    }
 }
 
 impl std::fmt::Debug for SqliteStore {

@@ -9,6 +9,8 @@ pub mod desk;
 #[allow(dead_code, reason = "the oracle offers more than each topic uses")]
 pub mod http_oracle;
 pub mod pki;
+#[allow(dead_code, reason = "the cluster offers more than each topic uses")]
+pub mod postgres;
 pub mod sample;
 pub mod site;
 pub mod smtp_oracle;
