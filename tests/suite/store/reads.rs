@@ -133,9 +133,9 @@ async fn expired_and_stranded_work_is_found(bed: Bed) {
     assert_eq!(reader.stranded("next boot", 9).await, Ok(vec![(id(1), "boot".to_owned())]));
     let (name, lease) = (NodeName::parse("n1").expect("a name"), Duration::from_secs(15));
     let boot = BootId::parse("boot").expect("an id");
-    assert!(matches!(store.nodes().enrol(&name, &boot, lease).await, Ok(Enrolled::Taken { .. })));
+    assert!(matches!(bed.store.nodes().enrol(&name, &boot, lease).await, Ok(Enrolled::Taken { .. })));
     assert_eq!(reader.stranded("next boot", 9).await, Ok(vec![]), "its owner is enrolled");
-    store.nodes().release(&name, &boot).await.expect("releases");
+    bed.store.nodes().release(&name, &boot).await.expect("releases");
     assert_eq!(reader.stranded("next boot", 9).await.expect("reads").len(), 1);
     assert_eq!(reader.live(Some(id(1)), 9).await, Ok(vec![id(2), id(3)]));
     let counts = reader.work_counts().await.expect("reads");

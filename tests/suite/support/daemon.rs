@@ -140,7 +140,13 @@ impl Daemon {
         let (api, admin) = ports;
         let urls = format!("listen = \"127.0.0.1:{api}\"\nadmin_listen = \"127.0.0.1:{admin}\"\n");
         add("server", format!("{urls}public_url = \"http://127.0.0.1:{api}\"\n"));
-        add("store", format!("url = \"sqlite:{}\"\n", store.display()));
+        add(
+            "store",
+            match &plan.postgres {
+                Some(url) => format!("url = \"{url}\"\nmark = \"store.mark\"\n"),
+                None => format!("url = \"sqlite:{}\"\n", store.display()),
+            },
+        );
         add("vault", "sealing_keys_file = \"sealing.keys\"\nindex_key_file = \"index.key\"\n".to_owned());
         add("keys", "file = \"keys.toml\"\n".to_owned());
         let mut text: String = sections.iter().map(|(name, lines)| format!("[{name}]\n{lines}\n")).collect();
@@ -166,6 +172,13 @@ impl Daemon {
         write_private(&twin.dir.path().join("sendonce.toml"), &text);
         twin.key.clone_from(&self.key);
         twin
+    }
+
+    /// Changes its configuration, before it starts.
+    pub fn reconfigure(&self, from: &str, to: &str) {
+        let text = fs::read_to_string(self.path("sendonce.toml")).expect("a configuration");
+        assert!(text.contains(from), "{from} in {text}");
+        write_private(&self.path("sendonce.toml"), &text.replace(from, to));
     }
 
     /// A file of the daemon's directory.

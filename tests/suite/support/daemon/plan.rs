@@ -23,6 +23,7 @@ pub struct Plan {
     pub(super) files: Vec<(String, String)>,
     pub(super) env: Vec<(String, String)>,
     pub(super) store: Option<PathBuf>,
+    pub(super) postgres: Option<String>,
 }
 
 impl Plan {
@@ -32,7 +33,7 @@ impl Plan {
                         ask = { first = \"50ms\", factor = 1.5, cap = \"300ms\", jitter = 0.3 }\n\
                         transit_sms = \"0s\"\ntransit_email = \"0s\"\nsweep_every = \"100ms\"\n";
         let sections = BTreeMap::from([("dispatch", dispatch.to_owned())]);
-        Self { sections, more: String::new(), files: vec![], env: vec![], store: None }
+        Self { sections, more: String::new(), files: vec![], env: vec![], store: None, postgres: None }
     }
 
     /// Adds lines to a section, such as `admission`, `dispatch`, `store`, `routes` or `templates`.
@@ -90,6 +91,12 @@ impl Plan {
     /// The route of mail.
     pub fn email(self, providers: &[&str]) -> Self {
         self.section("routes", &format!("email = {providers:?}"))
+    }
+
+    /// PostgreSQL at this URL as the store.
+    pub fn postgres(mut self, url: &str) -> Self {
+        self.postgres = Some(url.to_owned());
+        self
     }
 
     /// Another place for the store's file.
