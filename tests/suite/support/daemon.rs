@@ -13,7 +13,6 @@ mod plan;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -25,6 +24,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::http_oracle::{Post, Seen};
+use super::site::port;
 pub use plan::{Plan, Strategy};
 
 /// How long anything may take that is to happen: long, because the machine may be busy.
@@ -101,10 +101,6 @@ fn tail(text: &str, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
-}
-
 fn run(args: &[&str]) -> String {
     let output = Command::new(BINARY).args(args).output().expect("the program");
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -137,7 +133,7 @@ impl Daemon {
         for (name, text) in &plan.files {
             write_private(&dir.path().join(name), text);
         }
-        let ports = (free_port(), free_port());
+        let ports = (port(), port());
         let store = plan.store.clone().unwrap_or_else(|| dir.path().join("sendonce.db"));
         let mut sections = plan.sections;
         let mut add = |name, lines: String| sections.entry(name).or_default().push_str(&lines);

@@ -53,11 +53,12 @@ impl Answer {
     }
 }
 
-/// Ports below those that the system gives away by itself, so that no connection takes one in between.
-fn port() -> u16 {
+/// Ports below those that the system gives away by itself, so that no connection takes one in between; each is given
+/// away once in a long while, so that two daemons do not get the same one.
+pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = 10_000 + u16::try_from(std::process::id() % 200).expect("small") * 100;
-    let mut ports = (0..100).map(|_| base + NEXT.fetch_add(1, Ordering::Relaxed) % 100);
+    let base = 10_000 + u16::try_from(std::process::id() % 50).expect("small") * 400;
+    let mut ports = (0..400).map(|_| base + NEXT.fetch_add(1, Ordering::Relaxed) % 400);
     ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }
 
