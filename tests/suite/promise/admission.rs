@@ -114,7 +114,7 @@ async fn a_kill_around_admission_leaves_nothing_or_a_whole_row_and_the_repeat_se
 async fn a_second_daemon_on_one_file_is_refused_and_the_first_goes_on() {
     let oracle = oracle(taken).await;
     let first = daemon(&oracle, &[]).await;
-    let second = first.twin().await;
+    let second = first.twin();
     second.spawn();
     assert_eq!(second.ended().await, Some(1), "{}", second.log());
     assert!(second.log().contains("another process"), "{}", second.log());

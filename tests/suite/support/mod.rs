@@ -10,6 +10,5 @@ pub mod desk;
 pub mod http_oracle;
 pub mod pki;
 pub mod sample;
-pub mod site;
 pub mod smtp_oracle;
 pub mod smtp_words;
