@@ -17,6 +17,8 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
+use crate::support::port::refusing;
+
 const KEY: &str = "sok_test_CANARYKEY";
 const ID: &str = "ntf_0198c7f4-0000-7000-8000-000000000000";
 
@@ -135,7 +137,7 @@ async fn a_refusal_is_told_in_the_daemons_words_and_ends_with_4() {
 
 #[tokio::test]
 async fn a_daemon_that_is_not_there_ends_with_5() {
-    let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
+    let free = refusing();
     let ended = run(&format!("http://{free}"), &["audit", "account"], "").await;
     assert_eq!((ended.code, ended.err.as_str()), (5, "the daemon cannot be reached\n"));
 }

@@ -8,11 +8,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
-use tokio::net::TcpListener;
 
 use crate::support::daemon::{Answer, Daemon, PASSWORD, Plan, event_to, wait};
 use crate::support::http_oracle::{HttpOracle, Reply};
 use crate::support::pki::Pki;
+use crate::support::port::refusing;
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
 const CODE: &str = "CANARYcode48151623";
@@ -55,9 +55,8 @@ fn link() -> String {
     format!("https://app.example.org/reset?token={LINK_TOKEN}")
 }
 
-async fn plan(vendor: &HttpOracle, untrusted: &SmtpOracle, relay: &SmtpOracle, pki: &Pki) -> Plan {
-    // Bound and dropped: nobody listens there.
-    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
+fn plan(vendor: &HttpOracle, untrusted: &SmtpOracle, relay: &SmtpOracle, pki: &Pki) -> Plan {
+    let closed = refusing();
     let mut plan = Plan::plain().sms(&["good"]).file("talkative.toml", MANIFEST);
     plan = plan.file("api.key", &format!("{API_KEY}\n")).file("hook", &format!("{HOOK}\n"));
     for (country, provider, _) in NUMBERS {
@@ -257,7 +256,7 @@ async fn no_secret_is_found_in_anything_that_the_daemon_keeps_or_says() {
     let refusing = Script::starttls(pki.good()).login("shop", PASSWORD);
     let refusal = Act::Reply("535 5.7.8 CANARYstray777 is not your password");
     let relay = SmtpOracle::start(refusing.on(Stage::Auth, refusal)).await;
-    let daemon = Daemon::start(plan(&vendor, &untrusted, &relay, &pki).await).await;
+    let daemon = Daemon::start(plan(&vendor, &untrusted, &relay, &pki)).await;
     let mut said = Said(vec![]);
 
     let mut ids = vec![];

@@ -22,8 +22,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tokio::net::TcpSocket;
 
+use super::port::Port;
 pub use calls::{Answer, event, event_to, phone, reference, short_event};
 pub use plan::{EAGER, Plan, Strategy};
 
@@ -36,23 +36,6 @@ pub const PASSWORD: &str = "p@ss:w/rd%25+ é CANARYPASSWORD";
 const BINARY: &str = env!("CARGO_BIN_EXE_sendonce");
 const TENANT: &str = "shop";
 const CONFIG: &str = "sendonce.toml";
-
-/// A port that nobody else is given as long as this lives. It is bound and never listened on: a daemon can bind it too,
-/// because both say SO_REUSEADDR (socket(7)), and where none does, a connection is refused.
-struct Port(TcpSocket);
-
-impl Port {
-    fn reserve() -> Self {
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.set_reuseaddr(true).expect("an option");
-        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
-        Self(socket)
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.0.local_addr().expect("an address")
-    }
-}
 
 /// A daemon and its directory. Dropping it kills the process that it started, and no other.
 pub struct Daemon {
