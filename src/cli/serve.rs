@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::compose::{Assembly, assemble};
+use super::compose::{Assembly, assemble, load};
 use super::{ConfigFile, Failure};
 use crate::config::{LogFormat, Settings};
 use crate::dispatch::Dispatcher;
@@ -27,9 +27,7 @@ const KEYS_EVERY: Duration = Duration::from_secs(2);
 const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
 
 pub(super) fn run(args: &ConfigFile) -> Result<(), Failure> {
-    let settings = Settings::load(&args.path).map_err(|m| Failure::mistakes(&m))?;
-    super::compose::check(&settings).map_err(|m| Failure::mistakes(&m))?;
-    daemon(&settings, |_| {})
+    daemon(&load(&args.path)?, |_| {})
 }
 
 /// Runs a daemon; `ready` is called with the API's listener once requests are taken.
