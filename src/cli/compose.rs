@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::{Failure, check_keys, providers};
 use crate::clock::{SharedClock, SystemClock};
-use crate::config::{self, Settings};
+use crate::config::{self, Settings, StorePlace};
 use crate::dispatch::{self, Dispatcher, Route, Router};
 use crate::document::{Mistake, Place};
 use crate::domain::content::Channel;
@@ -21,9 +21,10 @@ use crate::ledger::{Ledger, Parts, Policy, Transit};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::render::templates::Templates;
-use crate::store::StoreError;
 use crate::store::mark::Mark;
+use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::sqlite::{SqliteOptions, SqliteStore};
+use crate::store::{Store, StoreError};
 use crate::vault::{IndexKey, Vault, random};
 
 /// How many receipts of the sandbox may wait for the ledger.
@@ -173,13 +174,25 @@ fn policy(settings: &Settings) -> Policy {
 
 /// What to tell when the store does not open.
 pub(super) fn store_failure(settings: &Settings, error: StoreError) -> Failure {
-    Failure::failed(format!("{}: {error}", settings.store.path.display()))
+    match &settings.store.place {
+        StorePlace::Sqlite(path) => Failure::failed(format!("{}: {error}", path.display())),
+        StorePlace::Postgres { .. } => Failure::failed(format!("the store in PostgreSQL: {error}")),
+    }
 }
 
 /// Opens the store, and brings its schema up to date.
-pub(super) async fn open_store(settings: &Settings, clock: &SharedClock) -> Result<SqliteStore, Failure> {
-    let options = SqliteOptions { busy_timeout: settings.store.busy_timeout, ..SqliteOptions::default() };
-    let opened = SqliteStore::open(&settings.store.path, clock.clone(), options).await;
+pub(super) async fn open_store(settings: &Settings, clock: &SharedClock) -> Result<Arc<dyn Store>, Failure> {
+    let busy_timeout = settings.store.busy_timeout;
+    let opened: Result<Arc<dyn Store>, StoreError> = match &settings.store.place {
+        StorePlace::Sqlite(path) => {
+            let options = SqliteOptions { busy_timeout, ..SqliteOptions::default() };
+            SqliteStore::open(path, clock.clone(), options).await.map(|store| Arc::new(store) as _)
+        }
+        StorePlace::Postgres { url, password } => {
+            let options = PostgresOptions { busy_timeout, ..PostgresOptions::default() };
+            PostgresStore::open(url, password.as_ref(), options).await.map(|store| Arc::new(store) as _)
+        }
+    };
     opened.map_err(|e| store_failure(settings, e))
 }
 
@@ -191,11 +204,10 @@ pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
     let keys = KeyRing::load(&settings.keys.file).map_err(|e| Failure::failed(e.to_string()))?;
     let metrics = Metrics::default();
     let store = open_store(settings, &clock).await?;
-    let mut mark = settings.store.path.clone().into_os_string();
-    mark.push(".mark");
-    let mark = Mark::open(mark.as_ref()).map_err(|e| store_failure(settings, e))?;
+    let mark = Mark::open(&settings.store.mark_file);
+    let mark = mark.map_err(|e| Failure::failed(format!("{}: {e}", settings.store.mark_file.display())))?;
     let parts = Parts {
-        store: Arc::new(store),
+        store,
         routes: router.clone(),
         vault,
         index: index.clone(),

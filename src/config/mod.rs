@@ -11,6 +11,7 @@ mod provider;
 mod route;
 pub mod secret;
 mod server;
+mod store;
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,8 @@ pub use provider::{
 };
 pub use route::{Country, Routes};
 pub use secret::Environment;
-pub use server::{Keys, Listen, Log, LogFormat, Server, Store, Templates, VaultKeys};
+pub use server::{Keys, Listen, Log, LogFormat, Server, Templates, VaultKeys};
+pub use store::{Store, StorePlace};
 
 /// The whole configuration.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! The sections that say where things are: `[server]`, `[store]`, `[vault]`, `[keys]`, `[templates]`, `[log]`.
+//! The sections that say where things are: `[server]`, `[vault]`, `[keys]`, `[templates]`, `[log]`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,6 @@ use secrecy::SecretString;
 use super::Context;
 use crate::document::Table;
 
-const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -125,33 +124,6 @@ pub(super) fn check_url(url: &str) -> Result<(), &'static str> {
 /// Whether `host` can only be this machine.
 pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-}
-
-/// `[store]`.
-#[derive(Clone, Debug)]
-pub struct Store {
-    /// The SQLite file, from `url = "sqlite:PATH"`. Required.
-    pub path: PathBuf,
-    /// How long a write waits for another process's lock, 100 ms to 1 min. Default 5 s.
-    pub busy_timeout: Duration,
-}
-
-impl Store {
-    pub(super) fn read(mut t: Table, context: &Context<'_>) -> Self {
-        let url = t.need_str("url");
-        let path = match url.split_once(':') {
-            Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
-            _ => "",
-        };
-        if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            t.wrong("url", "PostgreSQL is not supported by this build yet; use \"sqlite:PATH\"");
-        } else if !url.is_empty() && (path.is_empty() || path.contains(['?', '#']) || path == ":memory:") {
-            t.wrong("url", "must be \"sqlite:\" and the path of a file");
-        }
-        let busy_timeout = t.duration("busy_timeout", 100 * MILLISECOND..=MINUTE).unwrap_or(5 * SECOND);
-        t.finish();
-        Self { path: context.base.join(path), busy_timeout }
-    }
 }
 
 /// `[vault]`: the text of two key files.

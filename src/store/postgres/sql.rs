@@ -280,12 +280,12 @@ pub(super) const LOG_PAGE_OF: &str = concat!(
 pub(super) const LOG_COUNT: &str = concat!(
     "SELECT count(*) AS count FROM (SELECT 1 FROM log WHERE $8::bytea IS NULL",
     log_filter!(),
-    " LIMIT $7::bigint)"
+    " LIMIT $7::bigint) AS matching"
 );
 pub(super) const LOG_COUNT_OF: &str = concat!(
     "SELECT count(*) AS count FROM (SELECT 1 FROM log WHERE notification = $8::bytea",
     log_filter!(),
-    " LIMIT $7::bigint)"
+    " LIMIT $7::bigint) AS matching"
 );
 
 macro_rules! is_final_step {

@@ -233,7 +233,7 @@ async fn a_server_that_was_made_read_only_says_so_and_recovers() {
     assert_eq!(bed.reader().live(None, 9).await, Ok(vec![]));
     let again = PostgresStore::open(&bed.database().url().into(), None, PostgresOptions::default()).await;
     assert_eq!(again.map(|_| ()), Err(StoreError::ReadOnly));
-    bed.database().run(&format!("SET default_transaction_read_only = off; {}", set("off"))).await;
+    bed.database().run(&set("off")).await;
     admit(bed.store.as_ref(), 0..1).await;
 }
 
