@@ -11,7 +11,7 @@ pub mod http_oracle;
 pub mod pki;
 #[allow(dead_code, reason = "the cluster offers more than each topic uses")]
 pub mod postgres;
+pub mod port;
 pub mod sample;
-pub mod site;
 pub mod smtp_oracle;
 pub mod smtp_words;
