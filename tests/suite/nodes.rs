@@ -37,10 +37,10 @@ impl Nodes {
         let database = Database::fresh().await;
         let plan = Plan::new().http_with("probe", &oracle.url(), strategies, lines).sms(&["probe"]);
         let plan = plan.postgres(&database.url()).section("node", "name = \"n0\"\nlease = \"3s\"");
-        let first = Daemon::prepare(plan.section("dispatch", "start_by = \"2s\"")).await;
+        let first = Daemon::prepare(plan.section("dispatch", "start_by = \"2s\""));
         let mut nodes = vec![first];
         for n in 1..count {
-            let twin = nodes[0].twin().await;
+            let twin = nodes[0].twin();
             twin.reconfigure("name = \"n0\"", &format!("name = \"n{n}\""));
             nodes.push(twin);
         }

@@ -23,7 +23,7 @@ const STOP_WITH_US: &str = r#"
 "$@" >>"$0/server.log" 2>&1 </dev/null &
 server=$!
 cat >/dev/null
-kill -INT "$server"
+kill -QUIT "$server"
 wait "$server"
 rm -rf "$0"
 "#;
@@ -98,7 +98,8 @@ impl Database {
 
     /// A connection of the test's own.
     pub async fn connect(&self) -> PgConnection {
-        connect(&self.url()).await
+        // A server that a test made read-only must be writable again by the test.
+        connect(&format!("{}?options=-c%20default_transaction_read_only%3Doff", self.url())).await
     }
 
     /// Runs statements on a connection of their own.

@@ -43,7 +43,15 @@ impl Plan {
     /// The product's own delays, and no provider yet.
     pub fn plain() -> Self {
         let sections = BTreeMap::new();
-        let plan = Self { sections, more: String::new(), files: vec![], env: vec![], store: None, postgres: None, activated: false };
+        let plan = Self {
+            sections,
+            more: String::new(),
+            files: vec![],
+            env: vec![],
+            store: None,
+            postgres: None,
+            activated: false,
+        };
         plan.section("dispatch", "sweep_every = \"100ms\"")
     }
 
