@@ -7,8 +7,8 @@ use secrecy::SecretString;
 
 use super::provider::{Kind, Lane, ProviderSettings, Sandbox};
 use super::{
-    Admission, Dispatch, Keys, Limit, Log, LogFormat, Node, Retention, Routes, Server, Settings, Store, StorePlace,
-    Templates, TenantSettings, VaultKeys,
+    Admission, Dispatch, Keys, Limit, Log, LogFormat, Node, Retention, Routes, Server, Settings, Store, Templates,
+    TenantSettings, VaultKeys,
 };
 use crate::document::Place;
 use crate::domain::content::Channel;
