@@ -43,15 +43,8 @@ impl Plan {
     /// The product's own delays, and no provider yet.
     pub fn plain() -> Self {
         let sections = BTreeMap::new();
-        let plan = Self {
-            sections,
-            more: String::new(),
-            files: vec![],
-            env: vec![],
-            store: None,
-            postgres: None,
-            activated: false,
-        };
+        let (files, env) = (vec![], vec![]);
+        let plan = Self { sections, more: String::new(), files, env, store: None, postgres: None, activated: false };
         plan.section("dispatch", "sweep_every = \"100ms\"")
     }
 
@@ -145,10 +138,12 @@ impl Plan {
     /// The text of the configuration of a daemon in `dir`.
     pub(super) fn configuration(&self, dir: &Path, tenant: &str, api: SocketAddr, admin: SocketAddr) -> String {
         let listen = |address: SocketAddr| if self.activated { "systemd".to_owned() } else { address.to_string() };
-        let file = self.store.clone().unwrap_or_else(|| dir.join("sendonce.db"));
         let store = match &self.postgres {
             Some(url) => format!("url = \"{url}\"\nmark_file = \"store.mark\"\n"),
-            None => format!("url = \"sqlite:{}\"\n", file.display()),
+            None => {
+                let file = self.store.clone().unwrap_or_else(|| dir.join("sendonce.db"));
+                format!("url = \"sqlite:{}\"\n", file.display())
+            }
         };
         let mut sections = self.sections.clone();
         for (name, lines) in [
