@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use crate::support::postgres::Database;
+
 /// What the test's HTTP provider offers beyond sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
@@ -27,6 +29,7 @@ pub struct Plan {
     pub(super) files: Vec<(String, String)>,
     pub(super) env: Vec<(String, String)>,
     store: Option<PathBuf>,
+    postgres: Option<String>,
     activated: bool,
 }
 
@@ -42,7 +45,8 @@ impl Plan {
     /// The product's own delays, and no provider yet.
     pub fn plain() -> Self {
         let sections = BTreeMap::new();
-        let plan = Self { sections, more: String::new(), files: vec![], env: vec![], store: None, activated: false };
+        let (more, files, env) = (String::new(), vec![], vec![]);
+        let plan = Self { sections, more, files, env, store: None, postgres: None, activated: false };
         plan.section("dispatch", "sweep_every = \"100ms\"")
     }
 
@@ -121,6 +125,12 @@ impl Plan {
         self
     }
 
+    /// A store in PostgreSQL instead of a file.
+    pub fn postgres(mut self, database: &Database) -> Self {
+        self.postgres = Some(database.url());
+        self
+    }
+
     /// The listeners come from the supervisor.
     pub fn activated(mut self) -> Self {
         self.activated = true;
@@ -130,12 +140,16 @@ impl Plan {
     /// The text of the configuration of a daemon in `dir`.
     pub(super) fn configuration(&self, dir: &Path, tenant: &str, api: SocketAddr, admin: SocketAddr) -> String {
         let listen = |address: SocketAddr| if self.activated { "systemd".to_owned() } else { address.to_string() };
-        let store = self.store.clone().unwrap_or_else(|| dir.join("sendonce.db"));
+        let file = self.store.clone().unwrap_or_else(|| dir.join("sendonce.db"));
+        let store = match &self.postgres {
+            Some(url) => format!("url = \"{url}\"\nmark_file = \"sendonce.mark\"\n"),
+            None => format!("url = \"sqlite:{}\"\n", file.display()),
+        };
         let mut sections = self.sections.clone();
         for (name, lines) in [
             ("server", format!("listen = \"{}\"\nadmin_listen = \"{}\"\n", listen(api), listen(admin))),
             ("server", format!("public_url = \"http://{api}\"\n")),
-            ("store", format!("url = \"sqlite:{}\"\n", store.display())),
+            ("store", store),
             ("vault", "sealing_keys_file = \"sealing.keys\"\nindex_key_file = \"index.key\"\n".to_owned()),
             ("keys", "file = \"keys.toml\"\n".to_owned()),
         ] {
