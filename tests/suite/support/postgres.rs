@@ -4,7 +4,6 @@
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -15,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection as _, Executor as _};
+
+use super::port::Port;
 
 /// The password of the superuser over TCP; the socket asks for none.
 pub const PASSWORD: &str = "canary-pg-pa55word";
@@ -62,6 +63,15 @@ impl Database {
     /// Its URL over TCP, for the superuser; the password is not in it.
     pub fn tcp_url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{}", Cluster::shared().port, self.name)
+    }
+
+    /// Cuts every connection to it.
+    pub async fn cut(&self) {
+        self.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
+             AND pid <> pg_backend_pid()",
+        )
+        .await;
     }
 
     /// Its name.
@@ -147,7 +157,8 @@ impl Cluster {
         succeeded("initdb", initdb.current_dir(&dir).output());
         configure(&data, &dir);
         for _ in 0..5 {
-            let port = free_port();
+            // Given up only now, so that nobody else is given it before the server has it but by bad luck.
+            let port = Port::reserve().address().port();
             let mut server = as_user("postgres");
             server.arg("-D").arg(&data).args(["-p", &port.to_string()]);
             let mut shell = Command::new("sh");
@@ -227,10 +238,6 @@ fn server_user(dir: &Path) -> Option<String> {
     }
     succeeded("chown", Command::new("chown").arg("-R").arg(user).arg(dir).output());
     Some(user.to_owned())
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
 }
 
 fn succeeded(what: &str, output: std::io::Result<Output>) -> Output {
