@@ -1,4 +1,4 @@
-//! The sections that say where things are: `[server]`, `[vault]`, `[keys]`, `[templates]`, `[log]`.
+//! The sections that say where things are: `[server]`, `[node]`, `[vault]`, `[keys]`, `[templates]`, `[log]`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use secrecy::SecretString;
 
 use super::Context;
 use crate::document::Table;
+use crate::domain::ids::NodeName;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -124,6 +125,34 @@ pub(super) fn check_url(url: &str) -> Result<(), &'static str> {
 /// Whether `host` can only be this machine.
 pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
+/// `[node]`.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What this node is called among those that share the store; each needs a name of its own, the same from one start
+    /// to the next. Default none, which means the host's name.
+    pub name: Option<NodeName>,
+    /// How long a node may be silent before others take it for dead, 3 s to 5 min. Default 15 s.
+    pub lease: Duration,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self { name: None, lease: 15 * SECOND }
+    }
+}
+
+impl Node {
+    pub(super) fn read(mut t: Table) -> Self {
+        let d = Self::default();
+        let node = Self {
+            name: t.parsed("name", NodeName::parse),
+            lease: t.duration("lease", 3 * SECOND..=5 * MINUTE).unwrap_or(d.lease),
+        };
+        t.finish();
+        node
+    }
 }
 
 /// `[vault]`: the text of two key files.

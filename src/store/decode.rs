@@ -94,7 +94,7 @@ impl<R: Columns> Cells<'_, R> {
         self.1.text(column).ok_or(self.corrupt(column))
     }
 
-    fn text(&self, column: &'static str) -> Read<&str> {
+    pub(super) fn text(&self, column: &'static str) -> Read<&str> {
         let value = self.opt_text(column)?;
         self.need(column, value)
     }

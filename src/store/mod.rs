@@ -7,6 +7,7 @@
 
 mod decode;
 pub mod mark;
+pub mod nodes;
 pub mod postgres;
 pub mod rows;
 pub mod sqlite;
@@ -76,6 +77,9 @@ pub trait Store: Send + Sync {
 
     /// Reads outside of any transaction.
     fn reader(&self) -> &dyn Reader;
+
+    /// Who else works on this store.
+    fn nodes(&self) -> &dyn nodes::Nodes;
 
     /// Closes all connections; on SQLite also moves the write-ahead log into the file.
     async fn close(&self);
@@ -186,8 +190,8 @@ pub trait Reader: Send + Sync {
     /// Live work whose expiry has come, oldest first.
     async fn expired(&self, now: Timestamp, limit: u32) -> Result<Vec<NotificationId>, StoreError>;
 
-    /// Work that some other boot than `owner` left `dispatching` or probing.
-    async fn stranded(&self, owner: &str, limit: u32) -> Result<Vec<NotificationId>, StoreError>;
+    /// Work that is `dispatching` or probing under a boot that is over, and that boot: it is not enrolled, nor `owner`.
+    async fn stranded(&self, owner: &str, limit: u32) -> Result<Vec<(NotificationId, String)>, StoreError>;
 
     /// When the first row of a queue is due.
     async fn next_due(&self, queue: &Queue) -> Result<Option<Timestamp>, StoreError>;

@@ -13,6 +13,7 @@
 mod bind;
 mod fault;
 mod fitness;
+mod nodes;
 mod reader;
 pub mod sql;
 mod transaction;
@@ -28,8 +29,10 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::time::timeout;
 
+use super::nodes::Nodes;
 use super::{Reader, Store, StoreError, Transaction};
 use fault::{connect_fault, migrate_fault, sql_fault};
+use nodes::Neighbourhood;
 use reader::PostgresReader;
 use transaction::{PostgresTransaction, clock};
 use wire::Wires;
@@ -66,6 +69,7 @@ impl Default for PostgresOptions {
 pub struct PostgresStore {
     writers: Arc<Wires>,
     reader: PostgresReader,
+    nodes: Neighbourhood,
 }
 
 impl PostgresStore {
@@ -96,6 +100,7 @@ impl PostgresStore {
         };
         let base = base.application_name("sendonce").disable_statement_logging();
         prepare(&base).await?;
+        let nodes = Neighbourhood::new(&base);
         let lock = options.busy_timeout;
         let statement = lock + Duration::from_secs(5);
         let writing = base.clone().options([
@@ -111,7 +116,7 @@ impl PostgresStore {
         let most = |connections: u32| connections.max(1) as usize;
         let writers = Wires::writing(writing.options(PLANS), most(options.writers), statement + NETWORK);
         let readers = Wires::reading(reading, most(options.readers), READING_MAX + NETWORK);
-        Ok(Self { writers, reader: PostgresReader::new(readers) })
+        Ok(Self { writers, reader: PostgresReader::new(readers), nodes })
     }
 }
 
@@ -169,7 +174,12 @@ impl Store for PostgresStore {
         &self.reader
     }
 
+    fn nodes(&self) -> &dyn Nodes {
+        self
+    }
+
     async fn close(&self) {
+        self.nodes.close().await;
         self.writers.close().await;
         self.reader.close().await;
     }

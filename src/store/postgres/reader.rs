@@ -132,8 +132,13 @@ impl Reader for PostgresReader {
         self.ids(|| statement(sql::EXPIRED).bind(now.micros()).bind(limit_of(limit))).await
     }
 
-    async fn stranded(&self, owner: &str, limit: u32) -> Result<Vec<NotificationId>, StoreError> {
-        self.ids(|| statement(sql::STRANDED).bind(owner).bind(limit_of(limit))).await
+    async fn stranded(&self, owner: &str, limit: u32) -> Result<Vec<(NotificationId, String)>, StoreError> {
+        let stranded = || statement(sql::STRANDED).bind(owner.to_owned()).bind(limit_of(limit));
+        self.all(stranded, |row| {
+            let c = decode::Cells("work", row);
+            Ok((c.id("id")?, c.text("owner")?.to_owned()))
+        })
+        .await
     }
 
     async fn next_due(&self, queue: &Queue) -> Result<Option<Timestamp>, StoreError> {

@@ -241,8 +241,45 @@ pub(super) const EXPIRED: &str = "SELECT id FROM work WHERE expires_at <= $1::bi
      AND state IN ('accepted', 'retry_wait', 'dispatch_unknown') ORDER BY expires_at, id LIMIT $2::bigint";
 
 /// Parameters: owner, limit.
-pub(super) const STRANDED: &str = "SELECT id FROM work WHERE owner <> $1::text \
-     AND (state = 'dispatching' OR probing = 1) LIMIT $2::bigint";
+pub(super) const STRANDED: &str = "SELECT id, owner FROM work WHERE owner <> $1::text \
+     AND owner NOT IN (SELECT boot FROM node) AND (state = 'dispatching' OR probing = 1) LIMIT $2::bigint";
+
+/// Parameters: name, boot, lease. No row: another boot's lease still runs.
+pub(super) const ENROL: &str = concat!(
+    "INSERT INTO node AS n (name, boot, started_at, expires_at) \
+     SELECT $1::text, $2::text, c.now, c.now + $3::bigint FROM (SELECT ",
+    clock!(),
+    ") AS c ON CONFLICT (name) DO UPDATE SET boot = excluded.boot, started_at = excluded.started_at, \
+     expires_at = excluded.expires_at WHERE n.expires_at <= excluded.started_at OR n.boot = excluded.boot \
+     RETURNING n.started_at AS now"
+);
+
+pub(super) const HOLDER: &str = concat!("SELECT expires_at, ", clock!(), " FROM node WHERE name = $1::text");
+
+/// Parameters: name, boot, lease.
+pub(super) const RENEW: &str = concat!(
+    "UPDATE node SET expires_at = c.now + $3::bigint FROM (SELECT ",
+    clock!(),
+    ") AS c WHERE name = $1::text AND boot = $2::text RETURNING c.now AS now"
+);
+
+pub(super) const RELEASE: &str = "DELETE FROM node WHERE name = $1::text AND boot = $2::text";
+
+/// Other nodes that are silent. One that renews its lease meanwhile is looked at again, and stays.
+pub(super) const BURY: &str = concat!(
+    "DELETE FROM node USING (SELECT ",
+    clock!(),
+    ") AS c WHERE name <> $1::text AND expires_at <= c.now RETURNING name"
+);
+
+/// One lead for each store, of which a database may have several in different schemas.
+pub(super) const LEAD: &str = concat!(
+    "SELECT pg_try_advisory_lock(",
+    lock_class!(),
+    ", hashtext((SELECT value FROM meta WHERE name = 'incarnation'))) AS leads"
+);
+
+pub(super) const RING: &str = "SELECT pg_notify('sendonce_due', told) FROM unnest($1::text[]) AS j (told)";
 
 pub(super) const NEXT_DUE: &str = "SELECT min(due_at) AS due_at FROM work WHERE queue = $1::text";
 
@@ -328,7 +365,7 @@ pub(super) const WORK_COUNTS: &str =
 pub(super) const LIVE: &str = "SELECT id FROM work WHERE id > $1::bytea ORDER BY id LIMIT $2::bigint";
 
 /// Every statement that is prepared.
-pub const ALL: [&str; 42] = [
+pub const ALL: [&str; 49] = [
     NOW,
     FITNESS,
     INCARNATION,
@@ -361,6 +398,13 @@ pub const ALL: [&str; 42] = [
     LOG_OF,
     EXPIRED,
     STRANDED,
+    ENROL,
+    HOLDER,
+    RENEW,
+    RELEASE,
+    BURY,
+    LEAD,
+    RING,
     NEXT_DUE,
     UNKNOWNS,
     LOG_PAGE,

@@ -6,6 +6,7 @@
 mod batch;
 mod checkpoint;
 mod fault;
+mod nodes;
 mod reader;
 pub mod sql;
 mod transaction;
@@ -25,6 +26,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::decode::Columns;
+use super::nodes::Nodes;
 use super::{Reader, Store, StoreError, Transaction};
 use crate::clock::SharedClock;
 use checkpoint::Checkpointer;
@@ -182,6 +184,10 @@ impl Store for SqliteStore {
 
     fn reader(&self) -> &dyn Reader {
         &self.reader
+    }
+
+    fn nodes(&self) -> &dyn Nodes {
+        self
     }
 
     async fn close(&self) {

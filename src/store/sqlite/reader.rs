@@ -113,8 +113,13 @@ impl Reader for SqliteReader {
         self.ids(sqlx::query(sql::EXPIRED).bind(now.micros()).bind(limit)).await
     }
 
-    async fn stranded(&self, owner: &str, limit: u32) -> Result<Vec<NotificationId>, StoreError> {
-        self.ids(sqlx::query(sql::STRANDED).bind(owner.to_owned()).bind(limit)).await
+    async fn stranded(&self, owner: &str, limit: u32) -> Result<Vec<(NotificationId, String)>, StoreError> {
+        let stranded = sqlx::query(sql::STRANDED).bind(owner.to_owned()).bind(limit);
+        self.all(stranded, |row| {
+            let c = decode::Cells("work", row);
+            Ok((c.id("id")?, c.text("owner")?.to_owned()))
+        })
+        .await
     }
 
     async fn next_due(&self, queue: &Queue) -> Result<Option<Timestamp>, StoreError> {

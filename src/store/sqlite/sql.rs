@@ -181,8 +181,13 @@ pub const EXPIRED: &str = "SELECT id FROM work WHERE expires_at <= ?1 \
      AND state IN ('accepted', 'retry_wait', 'dispatch_unknown') ORDER BY expires_at LIMIT ?2";
 
 /// Parameters: owner, limit.
-pub const STRANDED: &str = "SELECT id FROM work INDEXED BY work_owner WHERE owner <> ?1 \
-     AND (state = 'dispatching' OR probing = 1) LIMIT ?2";
+pub const STRANDED: &str = "SELECT id, owner FROM work INDEXED BY work_owner WHERE owner <> ?1 \
+     AND owner NOT IN (SELECT boot FROM node) AND (state = 'dispatching' OR probing = 1) LIMIT ?2";
+
+pub(super) const FORGET_NODES: &str = "DELETE FROM node";
+
+/// Parameters: name, boot, started, expires.
+pub(super) const ENROL: &str = "INSERT INTO node (name, boot, started_at, expires_at) VALUES (?1, ?2, ?3, ?4)";
 
 pub(super) const NEXT_DUE: &str = "SELECT min(due_at) AS due_at FROM work WHERE queue = ?1";
 
@@ -276,7 +281,9 @@ pub const HOT: [&str; 17] = [
 ];
 
 /// The other statements.
-pub const RARE: [&str; 27] = [
+pub const RARE: [&str; 29] = [
+    FORGET_NODES,
+    ENROL,
     BEGIN,
     COMMIT,
     ROLLBACK,

@@ -12,7 +12,7 @@ use crate::support::postgres::Database;
 async fn daemon_on_postgres() -> (HttpOracle, Database, Daemon) {
     let (oracle, database) = (oracle(taken).await, Database::fresh().await);
     let plan = Plan::new().http("probe", &oracle.url(), &[]).sms(&["probe"]);
-    let daemon = Daemon::start(plan.postgres(&database)).await;
+    let daemon = Daemon::start(plan.postgres(&database.url())).await;
     (oracle, database, daemon)
 }
 

@@ -1,5 +1,8 @@
 //! The log, the small tables, and what the reader tells.
 
+use sendonce::domain::ids::{BootId, NodeName};
+use sendonce::store::nodes::Enrolled;
+
 use super::*;
 
 on_both! {
@@ -127,7 +130,13 @@ async fn expired_and_stranded_work_is_found(bed: Bed) {
     );
     assert_eq!(reader.expired(expiry, 1).await, Ok(vec![id(0)]));
     assert_eq!(reader.stranded("boot", 9).await, Ok(vec![]));
-    assert_eq!(reader.stranded("next boot", 9).await, Ok(vec![id(1)]));
+    assert_eq!(reader.stranded("next boot", 9).await, Ok(vec![(id(1), "boot".to_owned())]));
+    let (name, lease) = (NodeName::parse("n1").expect("a name"), Duration::from_secs(15));
+    let boot = BootId::parse("boot").expect("an id");
+    assert!(matches!(bed.store.nodes().enrol(&name, &boot, lease).await, Ok(Enrolled::Taken { .. })));
+    assert_eq!(reader.stranded("next boot", 9).await, Ok(vec![]), "its owner is enrolled");
+    bed.store.nodes().release(&name, &boot).await.expect("releases");
+    assert_eq!(reader.stranded("next boot", 9).await.expect("reads").len(), 1);
     assert_eq!(reader.live(Some(id(1)), 9).await, Ok(vec![id(2), id(3)]));
     let counts = reader.work_counts().await.expect("reads");
     let mut counts: Vec<_> = counts.iter().map(|c| (c.state, c.count, c.oldest_due)).collect();

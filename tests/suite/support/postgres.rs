@@ -79,6 +79,33 @@ impl Database {
         &self.name
     }
 
+    /// Takes it away from everybody, as an outage would.
+    pub async fn hide(&self) {
+        let name = &self.name;
+        let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
+        let rename = format!("ALTER DATABASE {name} RENAME TO {name}_hidden");
+        let mut admin = connect(&Cluster::shared().socket_url("postgres")).await;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            admin.execute(sqlx::AssertSqlSafe(end.clone())).await.expect("ends the sessions");
+            // Somebody may have connected in between.
+            match admin.execute(sqlx::AssertSqlSafe(rename.clone())).await {
+                Ok(_) => break,
+                Err(e) => assert!(Instant::now() < deadline, "{e}"),
+            }
+        }
+        admin.close().await.expect("closes");
+    }
+
+    /// Brings it back.
+    pub async fn show(&self) {
+        let name = &self.name;
+        let mut admin = connect(&Cluster::shared().socket_url("postgres")).await;
+        let rename = format!("ALTER DATABASE {name}_hidden RENAME TO {name}");
+        admin.execute(sqlx::AssertSqlSafe(rename)).await.expect("renames");
+        admin.close().await.expect("closes");
+    }
+
     /// A connection of the test's own.
     pub async fn connect(&self) -> PgConnection {
         // A server that a test made read-only must be writable again by the test.
