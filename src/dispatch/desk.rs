@@ -55,6 +55,8 @@ pub trait Desk: Send + Sync {
     fn leads(&self) -> bool {
         true
     }
+    /// See [`Ledger::resign`].
+    async fn resign(&self) {}
     /// See [`Ledger::wakes`].
     fn wakes(&self, provider: &ProviderName, ask: bool) -> Arc<Notify>;
 }
@@ -117,6 +119,10 @@ impl Desk for Ledger {
 
     fn leads(&self) -> bool {
         self.leads()
+    }
+
+    async fn resign(&self) {
+        self.resign().await;
     }
 
     fn wakes(&self, provider: &ProviderName, ask: bool) -> Arc<Notify> {

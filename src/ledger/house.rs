@@ -38,6 +38,11 @@ impl Ledger {
     /// # Errors
     /// When the store fails.
     pub async fn sweep(&self) -> Result<bool, LedgerError> {
+        self.remember().await?;
+        if self.is_held() {
+            self.resign().await;
+            return Ok(false);
+        }
         self.bury().await?;
         self.take_over().await?;
         let leads = self.core.store.nodes().lead().await?;
@@ -49,7 +54,6 @@ impl Ledger {
         if leads || !self.writable() {
             self.forget().await?;
         }
-        self.remember().await?;
         Ok(full)
     }
 
@@ -108,6 +112,14 @@ impl Ledger {
                 return Ok(total);
             }
             total += taken;
+        }
+    }
+
+    /// Leaves to others what only one should do, because this node cannot do it now.
+    pub async fn resign(&self) {
+        if self.core.store.nodes().resign().await {
+            self.leads.store(false, Ordering::SeqCst);
+            tracing::info!("another node may keep house");
         }
     }
 

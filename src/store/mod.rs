@@ -69,6 +69,11 @@ pub enum StoreError {
     Schema,
 }
 
+/// A name for a store that no other has.
+fn new_incarnation() -> String {
+    uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string()
+}
+
 /// What a commit needs to have read, in one transaction.
 #[async_trait]
 pub trait Store: Send + Sync {

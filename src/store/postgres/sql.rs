@@ -248,6 +248,12 @@ pub(super) const STRANDED: &str = "SELECT id, owner FROM work WHERE owner <> $1:
 pub(super) const PIN: &str = "INSERT INTO meta (name, value) VALUES ($1::text, $2::text) ON CONFLICT (name) DO NOTHING";
 pub(super) const PINNED: &str = "SELECT value = $2::text AS same FROM meta WHERE name = $1::text";
 
+pub(super) const KEEP_PREDECESSOR: &str = "INSERT INTO meta (name, value) SELECT 'predecessor', value FROM meta \
+     WHERE name = 'incarnation' ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+pub(super) const SUCCEED: &str = "UPDATE meta SET value = $1::text WHERE name = 'incarnation'";
+pub(super) const SUCCEEDS: &str =
+    "SELECT EXISTS (SELECT 1 FROM meta WHERE name = 'predecessor' AND value = $1::text) AS succeeds";
+
 /// Parameters: name, boot, lease. No row: another boot's lease still runs.
 pub(super) const ENROL: &str = concat!(
     "INSERT INTO node AS n (name, boot, started_at, expires_at) \
@@ -369,7 +375,7 @@ pub(super) const WORK_COUNTS: &str =
 pub(super) const LIVE: &str = "SELECT id FROM work WHERE id > $1::bytea ORDER BY id LIMIT $2::bigint";
 
 /// Every statement that is prepared.
-pub const ALL: [&str; 51] = [
+pub const ALL: [&str; 54] = [
     NOW,
     FITNESS,
     INCARNATION,
@@ -404,6 +410,9 @@ pub const ALL: [&str; 51] = [
     STRANDED,
     PIN,
     PINNED,
+    KEEP_PREDECESSOR,
+    SUCCEED,
+    SUCCEEDS,
     ENROL,
     HOLDER,
     RENEW,

@@ -27,7 +27,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::decode::Columns;
 use super::nodes::Nodes;
-use super::{Reader, Store, StoreError, Transaction};
+use super::{Reader, Store, StoreError, Transaction, new_incarnation};
 use crate::clock::SharedClock;
 use checkpoint::Checkpointer;
 use fault::{io_fault, migrate_fault, sql_fault};
@@ -233,8 +233,7 @@ async fn prepare(connection: &mut SqliteConnection) -> Result<(), StoreError> {
         return Err(StoreError::Schema);
     }
     MIGRATIONS.run(&mut *connection).await.map_err(|e| migrate_fault(&e))?;
-    let incarnation = uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string();
-    sqlx::query(sql::INCARNATION).bind(incarnation).execute(connection).await.map_err(|e| sql_fault(&e))?;
+    sqlx::query(sql::INCARNATION).bind(new_incarnation()).execute(connection).await.map_err(|e| sql_fault(&e))?;
     Ok(())
 }
 

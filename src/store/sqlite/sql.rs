@@ -188,6 +188,12 @@ pub const STRANDED: &str = "SELECT id, owner FROM work INDEXED BY work_owner WHE
 pub(super) const PIN: &str = "INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
 pub(super) const PINNED: &str = "SELECT value = ?2 AS same FROM meta WHERE name = ?1";
 
+pub(super) const KEEP_PREDECESSOR: &str = "INSERT INTO meta (name, value) SELECT 'predecessor', value FROM meta \
+     WHERE name = 'incarnation' ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+pub(super) const SUCCEED: &str = "UPDATE meta SET value = ?1 WHERE name = 'incarnation'";
+pub(super) const SUCCEEDS: &str =
+    "SELECT EXISTS (SELECT 1 FROM meta WHERE name = 'predecessor' AND value = ?1) AS succeeds";
+
 pub(super) const FORGET_NODES: &str = "DELETE FROM node";
 
 /// Parameters: name, boot, started, expires.
@@ -285,9 +291,12 @@ pub const HOT: [&str; 17] = [
 ];
 
 /// The other statements.
-pub const RARE: [&str; 31] = [
+pub const RARE: [&str; 34] = [
     PIN,
     PINNED,
+    KEEP_PREDECESSOR,
+    SUCCEED,
+    SUCCEEDS,
     FORGET_NODES,
     ENROL,
     BEGIN,

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use reqwest::Method;
 
 use super::*;
-use crate::support::daemon::{EAGER, event, reference};
+use crate::support::daemon::{event, reference};
 use crate::support::postgres::Database;
 
 /// A daemon on a database of its own, whose provider takes everything.
 async fn daemon_on_postgres() -> (HttpOracle, Database, Daemon) {
     let (oracle, database) = (oracle(taken).await, Database::fresh().await);
-    let plan = Plan::new().http("probe", &oracle.url(), &[]).sms(&["probe"]).section("dispatch", EAGER);
+    let plan = Plan::new().http("probe", &oracle.url(), &[]).sms(&["probe"]);
     let daemon = Daemon::start(plan.postgres(&database)).await;
     (oracle, database, daemon)
 }
