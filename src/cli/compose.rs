@@ -204,9 +204,8 @@ pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
         boot: data_encoding::HEXLOWER.encode(random::<8>().as_slice()),
         metrics: metrics.clone(),
         draw,
-        mark: Some(mark),
     };
-    let ledger = Ledger::start(parts).await.map_err(|e| Failure::failed(e.to_string()))?;
+    let ledger = Ledger::start(parts, Some(mark)).await.map_err(|e| Failure::failed(e.to_string()))?;
     Ok(Assembly { ledger, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
 }
 

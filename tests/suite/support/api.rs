@@ -184,7 +184,7 @@ impl App {
         let provider = ProviderName::parse("stub").expect("a name");
         let stub = Arc::new(Stub { name: provider.clone(), abilities: Arc::new(abilities()), index: index.clone() });
         let metrics = Metrics::default();
-        let ledger = Ledger::start(Parts {
+        let parts = Parts {
             store: Arc::new(store.expect("a store")),
             routes: stub.clone(),
             vault: Arc::new(Vault::parse(&new_key_line("k1")).expect("a key")),
@@ -194,9 +194,8 @@ impl App {
             boot: "boot-1".to_owned(),
             metrics: metrics.clone(),
             draw: || 0.5,
-            mark: None,
-        });
-        let ledger = ledger.await.expect("a ledger");
+        };
+        let ledger = Ledger::start(parts, None).await.expect("a ledger");
         let (stop, stopping) = watch::channel(false);
         let waiters = Arc::new(Semaphore::new(2));
         let api = Api {

@@ -290,9 +290,9 @@ async fn start(
         boot: format!("test/{boot}"),
         metrics: Metrics::default(),
         draw: || 0.5,
-        mark: Some(Mark::open(&dir.path().join("sendonce.db.mark")).expect("a mark")),
     };
-    Ledger::start(parts).await.expect("a ledger")
+    let mark = Mark::open(&dir.path().join("sendonce.db.mark")).expect("a mark");
+    Ledger::start(parts, Some(mark)).await.expect("a ledger")
 }
 
 pub fn accepted(id: &str) -> Outcome {
