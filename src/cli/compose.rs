@@ -2,28 +2,33 @@
 //! every room.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::{Failure, check_keys, providers};
-use crate::clock::{SharedClock, SystemClock};
-use crate::config::{self, Settings};
+use crate::clock::{FollowingClock, SharedClock, SystemClock};
+use crate::config::{self, Environment, ProviderSettings, Settings, StorePlace};
 use crate::dispatch::{self, Dispatcher, Route, Router};
-use crate::document::{Mistake, Place};
+use crate::document::{Mistake, Place, show_duration};
 use crate::domain::content::Channel;
-use crate::domain::ids::ProviderName;
+use crate::domain::ids::{BootId, NodeName, ProviderName};
 use crate::domain::receipt::Receipt;
 use crate::http::{self, Api, Authenticate, Principal, Rate, TenantRules};
 use crate::keys::{self, KeyRing};
 use crate::ledger::{Ledger, Parts, Policy, Transit};
 use crate::metrics::Metrics;
+use crate::node::Member;
+use crate::process;
 use crate::provider::Provider;
 use crate::render::templates::Templates;
-use crate::store::StoreError;
 use crate::store::mark::Mark;
+use crate::store::nodes::Identity;
+use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::sqlite::{SqliteOptions, SqliteStore};
+use crate::store::{Store, StoreError};
 use crate::vault::{IndexKey, Vault, random};
 
 /// How many receipts of the sandbox may wait for the ledger.
@@ -35,6 +40,7 @@ const LONG_POLLS: usize = 1024;
 /// The daemon, put together and not yet started.
 pub(super) struct Assembly {
     pub ledger: Ledger,
+    pub member: Member,
     pub router: Arc<Router>,
     pub metrics: Metrics,
     pub clock: SharedClock,
@@ -48,6 +54,23 @@ fn draw() -> f64 {
     rand::random()
 }
 
+fn new_boot() -> BootId {
+    BootId::new(*random())
+}
+
+/// The configured name, or the host's.
+fn node_name(settings: &Settings) -> Result<NodeName, Failure> {
+    settings.node.name.clone().map_or_else(
+        || {
+            NodeName::parse(&process::host_name()).map_err(|e| {
+                let place = Place { key: "node.name".to_owned(), ..settings.place.clone() };
+                Failure::mistakes(&[Mistake { place, message: format!("must be given, since the host's name {e}") }])
+            })
+        },
+        Ok,
+    )
+}
+
 /// What a composition needs besides the store: the keys are checked, the providers built.
 struct Checked {
     vault: Arc<Vault>,
@@ -56,19 +79,72 @@ struct Checked {
     receipts: mpsc::Receiver<Receipt>,
 }
 
-/// Checks everything that the settings name, and tells every mistake at once.
-pub(super) fn check(settings: &Settings) -> Result<(), Vec<Mistake>> {
-    let clock: SharedClock = Arc::new(SystemClock);
-    let mut mistakes = check_keys(settings).err().unwrap_or_default();
-    mistakes.extend(templates(settings).err().unwrap_or_default());
+/// Reads a configuration and checks everything that it names. Tells every mistake at once, with the settings as far as
+/// they are sound.
+///
+/// # Errors
+/// When the file cannot be read or is no TOML.
+pub(super) fn read(path: &Path, env: &Environment) -> Result<(Settings, Vec<Mistake>), Vec<Mistake>> {
+    let (mut settings, mut mistakes) = Settings::read(path, env)?;
+    mistakes.extend(check(&mut settings, &mistakes));
+    Ok((settings, mistakes))
+}
+
+/// The settings of a configuration without mistakes.
+pub(super) fn load(path: &Path) -> Result<Settings, Failure> {
+    match read(path, &Environment::of_process()) {
+        Ok((settings, mistakes)) if mistakes.is_empty() => Ok(settings),
+        Ok((_, mistakes)) | Err(mistakes) => Err(Failure::mistakes(&mistakes)),
+    }
+}
+
+/// Checks what the settings name, but for what is `told` to be mistaken already.
+fn check(settings: &mut Settings, told: &[Mistake]) -> Vec<Mistake> {
+    let is_told = |key: &str| told.iter().any(|m| m.place.key.starts_with(key) || key.starts_with(&m.place.key));
+    let mut mistakes = check_keys(settings, is_told);
+    if !is_told("templates.") {
+        match templates(settings) {
+            Ok(templates) => settings.advice.extend(short_lives(settings, &templates)),
+            Err(more) => mistakes.extend(more),
+        }
+    }
     // Without an index key the providers cannot be built for the daemon, but their mistakes can still be told.
     let index = IndexKey::parse(settings.vault.index_key.expose_secret())
         .or_else(|_| IndexKey::parse(&crate::vault::new_key_line("check")));
     if let Ok(index) = index {
+        let sound = settings.providers.iter().filter(|p| !is_told(&format!("provider.{}.", p.name)));
         let receipts = mpsc::channel(1).0;
-        mistakes.extend(assemble_router(settings, &clock, &Arc::new(index), &receipts).err().unwrap_or_default());
+        match lanes(settings, sound, &Arc::new(index), &receipts) {
+            Ok(lanes) if told.is_empty() => {
+                mistakes.extend(router(settings, Arc::new(SystemClock), lanes).err());
+            }
+            Ok(_) => {}
+            Err(more) => mistakes.extend(more),
+        }
     }
-    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+    mistakes
+}
+
+/// Advice on kinds whose messages can never leave in time.
+fn short_lives(settings: &Settings, templates: &Templates) -> Vec<Mistake> {
+    let (dispatch, routes) = (&settings.dispatch, &settings.routes);
+    let to_sms = !routes.sms.is_empty() || !routes.countries.is_empty();
+    let channels = [
+        ("dispatch.transit_sms", dispatch.transit_sms, to_sms),
+        ("dispatch.transit_email", dispatch.transit_email, !routes.email.is_empty()),
+    ];
+    let lives = templates.kinds().filter_map(|kind| Some((kind, templates.kind(kind)?.max_expires_in())));
+    let pairs = lives.flat_map(|(kind, life)| channels.map(|channel| (kind, life, channel)));
+    let never = pairs.filter(|(_, life, (_, transit, routed))| *routed && transit >= life);
+    let advice = never.map(|(kind, life, (key, transit, _))| Mistake {
+        place: Place { key: key.to_owned(), ..settings.place.clone() },
+        message: format!(
+            "{} is not less than the {} that a message of the kind `{kind}` may live; none can leave this way",
+            show_duration(transit),
+            show_duration(life)
+        ),
+    });
+    advice.collect()
 }
 
 fn templates(settings: &Settings) -> Result<Templates, Vec<Mistake>> {
@@ -83,32 +159,36 @@ fn templates(settings: &Settings) -> Result<Templates, Vec<Mistake>> {
     read.map_err(|mistakes| mistakes.iter().map(mistake).collect())
 }
 
-/// Builds the providers and the routes to them.
-fn assemble_router(
+type BuiltLane = (Arc<dyn Provider>, dispatch::LaneSettings);
+
+/// Builds providers.
+fn lanes<'s>(
     settings: &Settings,
-    clock: &SharedClock,
+    providers: impl Iterator<Item = &'s ProviderSettings>,
     index: &Arc<IndexKey>,
     receipts: &mpsc::Sender<Receipt>,
-) -> Result<Arc<Router>, Vec<Mistake>> {
+) -> Result<Vec<BuiltLane>, Vec<Mistake>> {
     let (mut lanes, mut mistakes) = (vec![], vec![]);
-    for provider in &settings.providers {
+    for provider in providers {
         match providers::build(provider, index, settings.server.public_url.as_deref(), receipts) {
             Ok(built) => lanes.push((built, lane_settings(&provider.lane))),
             Err(more) => mistakes.extend(more),
         }
     }
-    if !mistakes.is_empty() {
-        return Err(mistakes);
-    }
+    if mistakes.is_empty() { Ok(lanes) } else { Err(mistakes) }
+}
+
+/// The routes to all providers.
+fn router(settings: &Settings, clock: SharedClock, lanes: Vec<BuiltLane>) -> Result<Arc<Router>, Mistake> {
     let routes = &settings.routes;
     let countries = routes.countries.iter().map(|(country, route)| (country.code(), route.clone())).collect();
     let routes = BTreeMap::from([
         (Channel::Sms, Route { default: routes.sms.clone(), countries }),
         (Channel::Email, Route { default: routes.email.clone(), countries: BTreeMap::new() }),
     ]);
-    Router::new(clock.clone(), lanes, routes).map(Arc::new).map_err(|error| {
+    Router::new(clock, lanes, routes).map(Arc::new).map_err(|error| {
         let place = Place { key: "routes".to_owned(), ..settings.place.clone() };
-        vec![Mistake { place, message: error.to_string() }]
+        Mistake { place, message: error.to_string() }
     })
 }
 
@@ -151,7 +231,8 @@ fn checked(settings: &Settings, clock: &SharedClock) -> Result<Checked, Failure>
     let index = IndexKey::parse(settings.vault.index_key.expose_secret());
     let index = Arc::new(index.map_err(|e| key_mistake("vault.index_key", e))?);
     let (sender, receipts) = mpsc::channel(RECEIPTS_WAITING);
-    let router = assemble_router(settings, clock, &index, &sender).map_err(|m| Failure::mistakes(&m))?;
+    let lanes = lanes(settings, settings.providers.iter(), &index, &sender).map_err(|m| Failure::mistakes(&m))?;
+    let router = router(settings, clock.clone(), lanes).map_err(|m| Failure::mistakes(&[m]))?;
     Ok(Checked { vault, index, router, receipts })
 }
 
@@ -166,47 +247,84 @@ fn policy(settings: &Settings) -> Policy {
         key_retention: r.keys,
         receipt_retention: r.receipts,
         receipts_kept: r.receipts_kept,
+        begins_after_loss: match settings.store.place {
+            // The file's lock tells that whoever had it before is dead.
+            StorePlace::Sqlite(_) => None,
+            StorePlace::Postgres { .. } => Some(d.start_by),
+        },
         queue: a.queue,
         batch: a.batch,
     }
 }
 
 /// What to tell when the store does not open.
-pub(super) fn store_failure(settings: &Settings, error: StoreError) -> Failure {
-    Failure::failed(format!("{}: {error}", settings.store.path.display()))
+fn store_failure(settings: &Settings, error: StoreError) -> Failure {
+    let place = match &settings.store.place {
+        StorePlace::Sqlite(path) => path.display().to_string(),
+        StorePlace::Postgres { .. } => "PostgreSQL".to_owned(),
+    };
+    Failure::failed(format!("{place}: {error}"))
 }
 
 /// Opens the store, and brings its schema up to date.
-pub(super) async fn open_store(settings: &Settings, clock: &SharedClock) -> Result<SqliteStore, Failure> {
-    let options = SqliteOptions { busy_timeout: settings.store.busy_timeout, ..SqliteOptions::default() };
-    let opened = SqliteStore::open(&settings.store.path, clock.clone(), options).await;
+pub(super) async fn open_store(settings: &Settings, clock: &SharedClock) -> Result<Arc<dyn Store>, Failure> {
+    let busy_timeout = settings.store.busy_timeout;
+    let opened: Result<Arc<dyn Store>, StoreError> = match &settings.store.place {
+        StorePlace::Sqlite(path) => {
+            let options = SqliteOptions { busy_timeout, ..SqliteOptions::default() };
+            SqliteStore::open(path, clock.clone(), options).await.map(|store| Arc::new(store) as _)
+        }
+        StorePlace::Postgres { url, password, .. } => {
+            let options = PostgresOptions { busy_timeout, ..PostgresOptions::default() };
+            PostgresStore::open(url, password.as_ref(), options).await.map(|store| Arc::new(store) as _)
+        }
+    };
     opened.map_err(|e| store_failure(settings, e))
+}
+
+/// The clock that all of the daemon goes by: the store's.
+fn clock_of(settings: &Settings) -> SharedClock {
+    match settings.store.place {
+        StorePlace::Sqlite(_) => Arc::new(SystemClock),
+        StorePlace::Postgres { .. } => Arc::new(FollowingClock::new(SystemClock)),
+    }
+}
+
+fn open_mark(settings: &Settings) -> Result<Mark, Failure> {
+    let path = match &settings.store.place {
+        StorePlace::Sqlite(path) => {
+            let mut path = path.clone().into_os_string();
+            path.push(".mark");
+            path.into()
+        }
+        StorePlace::Postgres { mark, .. } => mark.clone(),
+    };
+    Mark::open(&path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))
 }
 
 /// Puts everything together and opens the store.
 pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
-    let clock: SharedClock = Arc::new(SystemClock);
+    let clock = clock_of(settings);
     let Checked { vault, index, router, receipts } = checked(settings, &clock)?;
     let templates = Arc::new(templates(settings).map_err(|m| Failure::mistakes(&m))?);
     let keys = KeyRing::load(&settings.keys.file).map_err(|e| Failure::failed(e.to_string()))?;
     let metrics = Metrics::default();
     let store = open_store(settings, &clock).await?;
-    let mut mark = settings.store.path.clone().into_os_string();
-    mark.push(".mark");
-    let mark = Mark::open(mark.as_ref()).map_err(|e| store_failure(settings, e))?;
+    let identity = Arc::new(Identity::new(node_name(settings)?, new_boot()));
     let parts = Parts {
-        store: Arc::new(store),
+        store: store.clone(),
         routes: router.clone(),
         vault,
         index: index.clone(),
         clock: clock.clone(),
         policy: policy(settings),
-        boot: data_encoding::HEXLOWER.encode(random::<8>().as_slice()),
+        identity: identity.clone(),
         metrics: metrics.clone(),
         draw,
     };
-    let ledger = Ledger::start(parts, Some(mark)).await.map_err(|e| Failure::failed(e.to_string()))?;
-    Ok(Assembly { ledger, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
+    let ledger = Ledger::start(parts, Some(open_mark(settings)?)).await.map_err(|e| Failure::failed(e.to_string()))?;
+    let member = Member { store, clock: clock.clone(), identity, lease: settings.node.lease, boots: new_boot, draw };
+    Ok(Assembly { ledger, member, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
 }
 
 impl Assembly {

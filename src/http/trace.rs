@@ -20,12 +20,14 @@ pub(super) async fn told(State(api): State<Arc<Api>>, request: Request, next: Ne
     let told = kept(headers);
     let mut response = next.run(request).await;
     if let Some(Failed(code)) = response.extensions().get() {
-        let (trace, key) = (traceparent(&told).unwrap_or_default(), logged_key(&api, &told));
         let (problem, status) = (code.name(), code.status().as_u16());
+        let key = logged_key(&api, &told);
+        // A field without a value is left out of the line.
+        let (traceparent, key) = (traceparent(&told), key.as_deref());
         if code.status().is_server_error() {
-            tracing::warn!(request = %id, traceparent = %trace, %key, problem, status, "request failed");
+            tracing::warn!(request = %id, traceparent, key, problem, status, "request failed");
         } else {
-            tracing::info!(request = %id, traceparent = %trace, %key, problem, status, "request refused");
+            tracing::info!(request = %id, traceparent, key, problem, status, "request refused");
         }
     }
     if let Ok(value) = HeaderValue::from_str(&id) {
@@ -45,9 +47,8 @@ fn kept(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// The idempotency key as logs may hold it; empty when there is none.
-fn logged_key(api: &Api, headers: &HeaderMap) -> String {
-    idempotency_key(headers)
-        .map(|key| api.index.hash(Purpose::LoggedKey, &[key.as_str().as_bytes()]).to_string())
-        .unwrap_or_default()
+/// The idempotency key as logs may hold it.
+fn logged_key(api: &Api, headers: &HeaderMap) -> Option<String> {
+    let key = idempotency_key(headers).ok()?;
+    Some(api.index.hash(Purpose::LoggedKey, &[key.as_str().as_bytes()]).to_string())
 }

@@ -11,6 +11,7 @@ mod claim;
 pub mod command;
 mod committer;
 mod core;
+mod house;
 mod mark;
 mod people;
 mod read;
@@ -27,8 +28,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OnceCell, mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::clock::SharedClock;
 use crate::domain::ids::{AttemptNumber, NotificationId, ProviderName};
@@ -37,14 +38,12 @@ use crate::domain::time::Timestamp;
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::store::mark::Mark;
+use crate::store::nodes::Identity;
 use crate::store::rows::Queue;
 use crate::vault::{IndexKey, UnsealError, Vault};
 
 use self::committer::{Command, Pulse, Reply, Work};
 use self::core::Core;
-
-/// How many rows one sweep of expiry takes to the committer at once.
-const SWEEP_LIMIT: u32 = 500;
 
 /// What a ledger is made of.
 pub struct Parts {
@@ -60,8 +59,8 @@ pub struct Parts {
     pub clock: SharedClock,
     /// The numbers.
     pub policy: Policy,
-    /// Names this boot of this node: the owner of what it works on.
-    pub boot: String,
+    /// Who this process is to the store: the owner of what it works on.
+    pub identity: Arc<Identity>,
     /// Where numbers are counted.
     pub metrics: Metrics,
     /// Draws in `0.0..1.0`, for jitter.
@@ -75,9 +74,12 @@ pub struct Ledger {
     pulse: Arc<Pulse>,
     queue: Arc<Mutex<Option<mpsc::Sender<Command>>>>,
     held: Arc<AtomicBool>,
+    leads: Arc<AtomicBool>,
     running: Arc<Mutex<Option<JoinHandle<()>>>>,
+    listening: AbortHandle,
     marker: Arc<tokio::sync::Mutex<Option<Mark>>>,
-    removed: Arc<OnceCell<BTreeSet<ProviderName>>>,
+    /// When removed providers were looked for, and which there were.
+    removed: Arc<tokio::sync::Mutex<Option<(Duration, BTreeSet<ProviderName>)>>>,
 }
 
 /// The committer answered with another kind of reply than the command has: impossible, and not worth a panic.
@@ -105,12 +107,15 @@ impl Ledger {
         let core = Arc::new(Core { parts, wakes: Mutex::default() });
         let pulse = Arc::new(Pulse { commits: watch::channel(0).0, writable: AtomicBool::new(true) });
         let running = tokio::spawn(committer::run(core.clone(), pulse.clone(), receiver));
+        let listening = tokio::spawn(house::listen(core.clone())).abort_handle();
         Ok(Self {
             core,
             pulse,
             queue: Arc::new(Mutex::new(Some(sender))),
             held: Arc::new(AtomicBool::new(held)),
+            leads: Arc::new(AtomicBool::new(true)),
             running: Arc::new(Mutex::new(Some(running))),
+            listening,
             marker: Arc::new(tokio::sync::Mutex::new(mark)),
             removed: Arc::default(),
         })
@@ -255,56 +260,7 @@ impl Ledger {
         self.core.wake(&queue_of(provider, ask))
     }
 
-    /// Expires what is over, moves work of providers that are gone, and deletes what retention allows. Says whether a
-    /// batch was full, so that there may be more.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn sweep(&self) -> Result<bool, LedgerError> {
-        let now = self.now().await?;
-        let expired = self.core.store.reader().expired(now, SWEEP_LIMIT).await?;
-        let full = expired.len() == SWEEP_LIMIT as usize;
-        if !expired.is_empty() {
-            self.command(Work::Expire(expired), false).await?;
-        }
-        for provider in self.removed.get_or_try_init(|| self.removed()).await? {
-            self.reroute(provider, SWEEP_LIMIT).await?;
-            // Nobody is left to ask: no question comes of it, and what is final goes.
-            self.ask(provider, SWEEP_LIMIT).await?;
-        }
-        let keys_before = now.minus(self.core.policy.key_retention);
-        let receipts_before = now.minus(self.core.policy.receipt_retention);
-        self.command(Work::Forget { keys_before, receipts_before }, false).await?;
-        self.remember().await?;
-        Ok(full)
-    }
-
-    /// The providers that have work and are not configured any more. Only a start can make one.
-    async fn removed(&self) -> Result<BTreeSet<ProviderName>, LedgerError> {
-        let counts = self.work_counts().await?.into_iter().map(|counts| counts.provider);
-        Ok(counts.filter(|provider| self.core.routes.abilities(provider).is_none()).collect())
-    }
-
-    /// At start: everything that an earlier boot left under way becomes unknown. Says how many there were.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn take_over(&self) -> Result<u64, LedgerError> {
-        let mut total = 0;
-        loop {
-            let stranded = self.core.store.reader().stranded(&self.core.boot, SWEEP_LIMIT).await?;
-            if stranded.is_empty() {
-                return Ok(total);
-            }
-            let taken = expect_reply!(self.command(Work::Strand(stranded), false).await, Counted)?;
-            if taken == 0 {
-                return Ok(total);
-            }
-            total += taken;
-        }
-    }
-
-    /// Stops taking commands, finishes those that wait, and closes the store.
+    /// Stops taking commands, finishes those that wait, gives the node's name back and closes the store.
     pub async fn close(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -312,9 +268,11 @@ impl Ledger {
             // The committer ends when its queue is empty; it does not panic, and if it did there is nothing to finish.
             let _ended = tokio::time::timeout(Duration::from_secs(30), running).await;
         }
+        self.listening.abort();
         if let Err(error) = self.remember().await {
             tracing::warn!(%error, "the high-water mark could not be written");
         }
+        self.leave().await;
         self.core.store.close().await;
     }
 }

@@ -6,8 +6,8 @@
 mod batch;
 mod bound;
 mod checkpoint;
-mod decode;
 mod fault;
+mod nodes;
 mod reader;
 pub mod sql;
 mod transaction;
@@ -17,14 +17,17 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::decode::Columns;
+use super::nodes::Nodes;
 use super::{Reader, Store, StoreError, Transaction};
 use crate::clock::SharedClock;
 use checkpoint::Checkpointer;
@@ -106,7 +109,6 @@ pub struct SqliteStore {
     writer: Arc<Mutex<Writer>>,
     reader: SqliteReader,
     checkpointer: Checkpointer,
-    commits: Arc<AtomicU64>,
     clock: SharedClock,
     lock: File,
 }
@@ -154,15 +156,13 @@ impl SqliteStore {
             .connect_with(base.clone().read_only(true).pragma("query_only", "ON"))
             .await
             .map_err(|e| sql_fault(&e))?;
-        let commits = Arc::new(AtomicU64::new(0));
         let copying = base.synchronous(SqliteSynchronous::Full).pragma("wal_autocheckpoint", "0");
-        let checkpointer = Checkpointer::start(copying, beside(path, "-wal"), commits.clone());
+        let checkpointer = Checkpointer::start(copying, beside(path, "-wal"));
         let writer = Writer { options: writing, connection: Some(connection), open: false, closed: false };
         Ok(Self {
             writer: Arc::new(Mutex::new(writer)),
             reader: SqliteReader::new(readers, clock.clone()),
             checkpointer,
-            commits,
             clock,
             lock,
         })
@@ -190,11 +190,15 @@ impl Store for SqliteStore {
             writer.undo().await;
             return Err(sql_fault(&e));
         }
-        Ok(Box::new(SqliteTransaction::new(writer, self.clock.now(), self.commits.clone())))
+        Ok(Box::new(SqliteTransaction::new(writer, self.clock.now())))
     }
 
     fn reader(&self) -> &dyn Reader {
         &self.reader
+    }
+
+    fn nodes(&self) -> &dyn Nodes {
+        self
     }
 
     async fn close(&self) {
@@ -245,8 +249,22 @@ async fn prepare(connection: &mut SqliteConnection) -> Result<(), StoreError> {
     Ok(())
 }
 
+impl Columns for SqliteRow {
+    fn integer(&self, column: &str) -> Option<Option<i64>> {
+        self.try_get(column).ok()
+    }
+
+    fn text(&self, column: &str) -> Option<Option<&str>> {
+        self.try_get(column).ok()
+    }
+
+    fn bytes(&self, column: &str) -> Option<Option<&[u8]>> {
+        self.try_get(column).ok()
+    }
+}
+
 impl std::fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SqliteStore({} commits)", self.commits.load(Ordering::Relaxed))
+        f.debug_struct("SqliteStore").finish_non_exhaustive()
     }
 }

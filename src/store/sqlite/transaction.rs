@@ -1,8 +1,6 @@
 //! The write transaction: each primitive is one statement over a whole batch.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use sqlx::query::Query;
@@ -12,23 +10,22 @@ use tokio::sync::OwnedMutexGuard;
 use super::batch::Batch;
 use super::bound::{Batched, Cells as Row, MOST};
 use super::fault::{commit_fault, sql_fault};
-use super::{Writer, decode, sql};
+use super::{Writer, sql};
 use crate::domain::audit::{Actor, Record};
 use crate::domain::ids::{KeyedHash, NotificationId, ProviderMessageId, ProviderName, Tenant};
 use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
 use crate::store::rows::{
     HighWater, Known, Leg, NotificationOutcome, NotificationRow, NotificationUpdate, Queue, WorkRow, WorkState,
-    WorkUpdate,
+    WorkUpdate, first_id_at,
 };
-use crate::store::{StoreError, Transaction};
+use crate::store::{StoreError, Transaction, decode};
 
 /// Holds the writer until it ends. When it is dropped, `Writer::open` stays set and the next user of the writer rolls
 /// back first.
 pub(super) struct SqliteTransaction {
     writer: OwnedMutexGuard<Writer>,
     now: Timestamp,
-    commits: Arc<AtomicU64>,
     /// Why the transaction has been rolled back already.
     failed: Option<StoreError>,
 }
@@ -36,8 +33,8 @@ pub(super) struct SqliteTransaction {
 type Statement = Query<'static, Sqlite, SqliteArguments>;
 
 impl SqliteTransaction {
-    pub(super) fn new(writer: OwnedMutexGuard<Writer>, now: Timestamp, commits: Arc<AtomicU64>) -> Self {
-        Self { writer, now, commits, failed: None }
+    pub(super) fn new(writer: OwnedMutexGuard<Writer>, now: Timestamp) -> Self {
+        Self { writer, now, failed: None }
     }
 
     /// Runs a statement; a failure ends the transaction, so that no half of a batch can be committed.
@@ -357,10 +354,7 @@ impl Transaction for SqliteTransaction {
     }
 
     async fn forget_notifications(&mut self, before: Timestamp, limit: u32) -> Result<u64, StoreError> {
-        // The time is the first 48 bits of an id (RFC 9562 section 5.7).
-        let millis = u64::try_from(before.micros() / 1000).unwrap_or(0);
-        let mut first_kept = [0; 16];
-        first_kept[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+        let first_kept = first_id_at(before);
         self.run(sqlx::query(sql::FORGET_NOTIFICATIONS).bind(first_kept.to_vec()).bind(limit)).await
     }
 
@@ -377,7 +371,6 @@ impl Transaction for SqliteTransaction {
         match sqlx::query(sql::COMMIT).execute(connection).await {
             Ok(_) => {
                 self.writer.open = false;
-                self.commits.fetch_add(1, Ordering::Release);
                 Ok(())
             }
             Err(e) => {

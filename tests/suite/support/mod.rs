@@ -9,7 +9,9 @@ pub mod desk;
 #[allow(dead_code, reason = "the oracle offers more than each topic uses")]
 pub mod http_oracle;
 pub mod pki;
+pub mod port;
+#[allow(dead_code, reason = "the cluster offers more than each topic uses")]
+pub mod postgres;
 pub mod sample;
-pub mod site;
 pub mod smtp_oracle;
 pub mod smtp_words;
