@@ -55,6 +55,10 @@ pub enum Rung {
 /// The primitives of several nodes on one store. A store that only one process can have open answers for itself alone.
 #[async_trait]
 pub trait Nodes: Send + Sync {
+    /// Whether the store goes by this value, as it does from the first time on that it is told one under this name. Nodes
+    /// must agree on some things.
+    async fn agree(&self, on: &'static str, value: &str) -> Result<bool, StoreError>;
+
     /// Takes a name for a boot, unless the lease of another one is still running.
     async fn enrol(&self, name: &NodeName, boot: &BootId, lease: Duration) -> Result<Enrolled, StoreError>;
 

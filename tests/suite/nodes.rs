@@ -36,7 +36,7 @@ impl Nodes {
     async fn prepare(count: usize, oracle: &HttpOracle, strategies: &[Strategy], lines: &str) -> Self {
         let database = Database::fresh().await;
         let plan = Plan::new().http_with("probe", &oracle.url(), strategies, lines).sms(&["probe"]);
-        let plan = plan.postgres(&database.url()).section("node", "name = \"n0\"\nlease = \"3s\"");
+        let plan = plan.postgres(&database).section("node", "name = \"n0\"\nlease = \"3s\"");
         let first = Daemon::prepare(plan.section("dispatch", "start_by = \"2s\""));
         let mut nodes = vec![first];
         for n in 1..count {

@@ -89,6 +89,10 @@ impl PostgresStore {
         password: Option<&SecretString>,
         options: PostgresOptions,
     ) -> Result<Self, StoreError> {
+        // sqlx takes any scheme for its own.
+        if !["postgres://", "postgresql://"].iter().any(|scheme| url.expose_secret().starts_with(scheme)) {
+            return Err(StoreError::Unfit("the PostgreSQL URL must begin with postgres://"));
+        }
         let base = PgConnectOptions::from_str(url.expose_secret()).map_err(|e| connect_fault(&e))?;
         let base = match password {
             Some(password) => base.password(password.expose_secret()),

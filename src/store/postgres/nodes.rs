@@ -134,6 +134,13 @@ fn micros(time: Duration) -> i64 {
 
 #[async_trait]
 impl Nodes for PostgresStore {
+    async fn agree(&self, on: &'static str, value: &str) -> Result<bool, StoreError> {
+        self.nodes.wires.read(|| statement(sql::PIN).bind(on).bind(value.to_owned())).await?;
+        let rows = self.nodes.wires.read(|| statement(sql::PINNED).bind(on).bind(value.to_owned())).await?;
+        let row = rows.first().ok_or(StoreError::Refused("statement"))?;
+        row.try_get("same").map_err(|_| StoreError::Refused("statement"))
+    }
+
     async fn enrol(&self, name: &NodeName, boot: &BootId, lease: Duration) -> Result<Enrolled, StoreError> {
         let enrol = || statement(sql::ENROL).bind(name.to_string()).bind(boot.to_string()).bind(micros(lease));
         // The holder may leave between the two statements.

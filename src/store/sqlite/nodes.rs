@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::Row as _;
 
 use super::fault::sql_fault;
 use super::{SqliteStore, sql};
@@ -13,6 +14,16 @@ use crate::store::rows::Queue;
 
 #[async_trait]
 impl Nodes for SqliteStore {
+    async fn agree(&self, on: &'static str, value: &str) -> Result<bool, StoreError> {
+        let mut writer = self.writer.clone().lock_owned().await;
+        let connection = writer.idle().await?;
+        let pin = sqlx::query(sql::PIN).bind(on).bind(value.to_owned());
+        pin.execute(&mut *connection).await.map_err(|e| sql_fault(&e))?;
+        let pinned = sqlx::query(sql::PINNED).bind(on).bind(value.to_owned());
+        let row = pinned.fetch_one(connection).await.map_err(|e| sql_fault(&e))?;
+        row.try_get("same").map_err(|e| sql_fault(&e))
+    }
+
     /// Whoever stands in the table is dead, since we hold the lock.
     async fn enrol(&self, name: &NodeName, boot: &BootId, lease: Duration) -> Result<Enrolled, StoreError> {
         let mut writer = self.writer.clone().lock_owned().await;

@@ -177,6 +177,10 @@ pub const EXPIRED: &str = "SELECT id FROM work WHERE expires_at <= ?1 \
 pub const STRANDED: &str = "SELECT id, owner FROM work INDEXED BY work_owner WHERE owner <> ?1 \
      AND owner NOT IN (SELECT boot FROM node) AND (state = 'dispatching' OR probing = 1) LIMIT ?2";
 
+/// Parameters: name, value.
+pub(super) const PIN: &str = "INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+pub(super) const PINNED: &str = "SELECT value = ?2 AS same FROM meta WHERE name = ?1";
+
 pub(super) const FORGET_NODES: &str = "DELETE FROM node";
 
 /// Parameters: name, boot, started, expires.
@@ -274,7 +278,9 @@ pub fn hot() -> impl Iterator<Item = &'static str> {
 }
 
 /// The other statements.
-pub const RARE: [&str; 29] = [
+pub const RARE: [&str; 31] = [
+    PIN,
+    PINNED,
     FORGET_NODES,
     ENROL,
     BEGIN,
