@@ -316,9 +316,8 @@ pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
         identity: identity.clone(),
         metrics: metrics.clone(),
         draw,
-        mark: Some(mark),
     };
-    let ledger = Ledger::start(parts).await.map_err(|e| Failure::failed(e.to_string()))?;
+    let ledger = Ledger::start(parts, Some(mark)).await.map_err(|e| Failure::failed(e.to_string()))?;
     let member = Member { store, clock: clock.clone(), identity, lease: settings.node.lease, boots: new_boot, draw };
     Ok(Assembly { ledger, member, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
 }
