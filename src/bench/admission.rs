@@ -94,8 +94,7 @@ async fn at_rate(site: &mut Site, report: &mut Report, lane: Lane, rate: u32) ->
     site.count_anew();
     let sink = site.sink.clone();
     let posted = Arc::new(move |number, at| sink.posted(number, at));
-    let answered =
-        open(&site.posting(&daemon), rate, (WARM_UP, site.plan.time), posted).await.map_err(broken)?;
+    let answered = open(&site.posting(&daemon), rate, (WARM_UP, site.plan.time), posted).await.map_err(broken)?;
     if sending {
         site.recorded(&daemon, answered.of(202), site.plan.in_flight).await?;
         let received = site.sink.received();

@@ -164,12 +164,7 @@ pub(super) async fn drain(
 }
 
 /// Settles `under_way` and claims up to `limit` more, in one transaction.
-async fn turn(
-    store: &dyn Store,
-    maker: &Maker,
-    under_way: &[WorkRow],
-    limit: u32,
-) -> Result<Vec<WorkRow>, StoreError> {
+async fn turn(store: &dyn Store, maker: &Maker, under_way: &[WorkRow], limit: u32) -> Result<Vec<WorkRow>, StoreError> {
     let mut tx = store.begin().await?;
     let now = tx.now();
     let (outcomes, mut records): (Vec<_>, Vec<_>) = under_way.iter().map(|work| maker.settled(now, work)).unzip();

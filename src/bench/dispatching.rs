@@ -109,7 +109,10 @@ async fn together(site: &mut Site, report: &mut Report, bare: (f64, f64)) -> Res
     let daemon = site.daemon(Lane::Open(site.plan.in_flight)).await?;
     let (base, sink, time) = (site.next_number(), site.sink.clone(), site.plan.time);
     site.count_anew();
-    let posted = { let sink = sink.clone(); Arc::new(move |number, at| sink.posted(number, at)) };
+    let posted = {
+        let sink = sink.clone();
+        Arc::new(move |number, at| sink.posted(number, at))
+    };
     let load = site.posting(&daemon);
     let idle = daemon.usage();
     let began = now();
@@ -163,8 +166,7 @@ async fn first_byte(site: &mut Site, report: &mut Report) -> Result<(), BenchErr
     site.count_anew();
     let sink = site.sink.clone();
     let posted = Arc::new(move |number, at| sink.posted(number, at));
-    let answered =
-        open(&site.posting(&daemon), rate, (WARM_UP, site.plan.time), posted).await.map_err(broken)?;
+    let answered = open(&site.posting(&daemon), rate, (WARM_UP, site.plan.time), posted).await.map_err(broken)?;
     site.recorded(&daemon, answered.of(202), site.plan.in_flight).await?;
     let received = site.sink.received();
     report.agree("messages admitted and received", answered.of(202), received.messages);

@@ -88,6 +88,8 @@ pub struct Report {
     pub store: &'static str,
     /// Processors that the whole run may use.
     pub processors: usize,
+    /// How many tasks wanted to run in the minute before (proc_loadavg(5)): far above 0, and others share the machine.
+    pub load_before: f64,
     /// Connections of the load generator.
     pub connections: usize,
     /// Seconds that each load counted.
@@ -104,6 +106,7 @@ impl Report {
             version: env!("CARGO_PKG_VERSION"),
             store: if plan.store.is_some() { "postgres" } else { "sqlite" },
             processors: std::thread::available_parallelism().map_or(1, usize::from),
+            load_before: load_average(),
             connections: plan.connections,
             seconds: plan.time.as_secs_f64(),
             figures: vec![],
@@ -121,6 +124,11 @@ impl Report {
             self.faults.push(format!("{what}: {one} and {other}"));
         }
     }
+}
+
+fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0)
 }
 
 /// A number as people read it: three digits that matter, and thousands apart.
@@ -150,11 +158,11 @@ fn amount(value: f64, unit: &str) -> String {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, store, processors, connections, seconds, .. } = self;
+        let Self { version, store, processors, load_before, connections, seconds, .. } = self;
         writeln!(
             f,
             "sendonce {version} on {store}: {processors} processors for the daemon, its store, the load generator and \
-             the provider; {connections} connections; {seconds:.0} s a load; milliseconds"
+             the provider; load average before {load_before:.1}; {connections} connections; {seconds:.0} s a load; times in ms"
         )?;
         let width = self.figures.iter().map(|figure| figure.name.chars().count()).max().unwrap_or(0).max(6);
         let head = ["value", "ceiling", "ratio", "p50", "p90", "p99", "p99.9", "max"];
@@ -216,6 +224,7 @@ mod tests {
             version: "1",
             store: "sqlite",
             processors: 2,
+            load_before: 0.1,
             connections: 64,
             seconds: 5.0,
             figures: vec![figure.fact("sent", 3.0)],

@@ -17,6 +17,8 @@ const LOOKS: usize = 300;
 /// What was seen beside one length of history.
 struct Seen {
     finished: u64,
+    /// Of the store's file, each finished row with its log.
+    bytes_each: Option<f64>,
     claims: Histogram,
     answered: Answered,
 }
@@ -39,9 +41,10 @@ pub(super) async fn run(site: &mut Site, report: &mut Report) -> Result<(), Benc
     }
     let a_second = |claims: &Histogram| claims.total() as f64 / claims.sum().as_secs_f64().max(1e-6);
     let first = seen.first().map_or(0.0, |first| a_second(&first.claims));
-    for Seen { finished, claims, .. } in &seen {
+    for Seen { finished, bytes_each, claims, .. } in &seen {
         let name = format!("claims beside {finished} finished");
         let figure = Figure::new(name, a_second(claims), "/s").under(first, "beside history: the same without it");
+        let figure = bytes_each.iter().fold(figure, |figure, bytes| figure.fact("store bytes each", *bytes));
         report.add(figure.took(claims));
     }
     for Seen { finished, answered, .. } in &seen {
@@ -70,6 +73,8 @@ async fn at(site: &Site, report: &mut Report, size: u64, more: u64) -> Result<Se
     let measured = measure.await;
     store.close().await;
     let (claims, finished) = measured.map_err(BenchError::Store)?;
+    // A short history would be charged with the room that the waiting rows took.
+    let bytes_each = site.file_size().filter(|_| finished > 10 * WAITING).map(|size| size as f64 / finished as f64);
 
     site.tell(&format!("admissions beside {told}"));
     let daemon = site.daemon(Lane::Held).await?;
@@ -84,5 +89,5 @@ async fn at(site: &Site, report: &mut Report, size: u64, more: u64) -> Result<Se
     let cleared = ceiling::clear(store.as_ref()).await;
     store.close().await;
     cleared.map_err(BenchError::Store)?;
-    Ok(Seen { finished, claims, answered })
+    Ok(Seen { finished, bytes_each, claims, answered })
 }

@@ -181,6 +181,11 @@ impl Site {
         Ok(())
     }
 
+    /// How large the embedded store's file is, in bytes.
+    pub fn file_size(&self) -> Option<u64> {
+        fs::metadata(self.store_file()).ok().map(|file| file.len())
+    }
+
     /// Opens the present store, while no daemon has it.
     pub async fn open(&self) -> Result<Arc<dyn Store>, BenchError> {
         let config = self.configure(Lane::Held, (1, 2))?;

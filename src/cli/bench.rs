@@ -44,7 +44,8 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
     in_flight: u16,
     /// `sqlite`, or the URL of a PostgreSQL database that the bench may fill and nothing else uses
-    #[arg(long, value_name = "STORE", default_value = "sqlite", value_parser = StoreUrl::parse)]
+    // Not checked while the command line is read: what does not read there is repeated to the terminal, password and all.
+    #[arg(long, env = "SENDONCE_BENCH_STORE", hide_env_values = true, value_name = "STORE", default_value = "sqlite")]
     store: StoreUrl,
     /// Make a directory for the run in this one, and remove it afterwards; it should be on the disk that matters
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -69,14 +70,23 @@ enum Figures {
 
 /// Which store is measured. It prints nothing, because a URL may hold a password.
 #[derive(Clone)]
-struct StoreUrl(Option<String>);
+struct StoreUrl(String);
+
+impl std::str::FromStr for StoreUrl {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
 
 impl StoreUrl {
-    fn parse(text: &str) -> Result<Self, &'static str> {
-        match text {
-            "sqlite" => Ok(Self(None)),
-            url if url.starts_with("postgres://") || url.starts_with("postgresql://") => Ok(Self(Some(url.to_owned()))),
-            _ => Err("`sqlite`, or a URL that begins with postgres://"),
+    /// `None` for the embedded store.
+    fn read(self) -> Result<Option<String>, Failure> {
+        match self.0 {
+            name if name == "sqlite" => Ok(None),
+            url if url.starts_with("postgres://") || url.starts_with("postgresql://") => Ok(Some(url)),
+            _ => Err(Failure::new(Exit::Usage, "--store: `sqlite`, or a URL that begins with postgres://")),
         }
     }
 }
@@ -108,6 +118,7 @@ pub(super) fn run(args: BenchArgs) -> Result<(), Failure> {
         Figures::Backlog => What::Backlog,
         Figures::All => What::All,
     };
+    let store = args.store.read()?;
     if !args.dir.is_dir() {
         return Err(Failure::new(Exit::Usage, format!("--dir: {} is not a directory", args.dir.display())));
     }
@@ -125,7 +136,7 @@ pub(super) fn run(args: BenchArgs) -> Result<(), Failure> {
         rows: args.rows,
         in_flight: args.in_flight.into(),
         dir: args.dir,
-        store: args.store.0,
+        store,
         program,
     };
     // One thread: the fewer threads the load takes, the less it disturbs what it measures.
@@ -176,8 +187,11 @@ fn tell(report: &Report, json: bool) -> Result<(), Failure> {
 
 /// Whether a directory is on a file system that is in memory, as far as `/proc/mounts` (proc_pid_mounts(5)) tells.
 fn is_in_memory(dir: &Path) -> bool {
-    let Ok(dir) = dir.canonicalize() else { return false };
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    dir.canonicalize().is_ok_and(|dir| in_memory_by(&mounts, &dir))
+}
+
+fn in_memory_by(mounts: &str, dir: &Path) -> bool {
     let mut below: Vec<(usize, bool)> = vec![];
     for line in mounts.lines() {
         let mut fields = line.split(' ').skip(1);
@@ -197,15 +211,21 @@ mod tests {
 
     #[test]
     fn memory_is_told_from_a_disk() {
-        assert!(is_in_memory(Path::new("/proc/self/fd")) || !is_in_memory(Path::new("/proc/self/fd")));
-        assert!(!is_in_memory(Path::new("/no/such/place")));
+        let mounts =
+            "disk / ext4 rw 0 0\nnone /run tmpfs rw 0 0\nnone /data\\040x tmpfs rw 0 0\ndisk /run/disk ext4 rw 0 0\n";
+        for (place, in_memory) in [("/", false), ("/runner", false), ("/run/x", true), ("/run/disk/x", false)] {
+            assert_eq!(in_memory_by(mounts, Path::new(place)), in_memory, "{place}");
+        }
     }
 
     #[test]
     fn a_store_is_named_and_never_printed() {
-        let url = StoreUrl::parse("postgres://u:CANARY@localhost/bench").expect("a store");
+        let store = |text: &str| StoreUrl(text.to_owned());
+        let url = store("postgres://u:CANARY@localhost/bench");
         assert!(!format!("{url:?}").contains("CANARY"));
-        assert!(StoreUrl::parse("sqlite").is_ok_and(|store| store.0.is_none()));
-        assert!(StoreUrl::parse("mysql://x").is_err());
+        assert!(url.read().is_ok_and(|url| url.is_some_and(|url| url.contains("CANARY"))));
+        assert_eq!(store("sqlite").read(), Ok(None));
+        let refused = store("mysql://u:CANARY@h").read().expect_err("no store of ours");
+        assert!(refused.exit() == Exit::Usage && !refused.to_string().contains("CANARY"));
     }
 }

@@ -214,7 +214,7 @@ mod tests {
             "unknown resolve ntf_0198c7f4-0000-7000-8000-000000000000 --all-matching --sent --ticket T",
             "keys new --tenant shop",
             "bench all --secs 0",
-            "bench all --store mysql://x",
+            "bench nothing",
         ] {
             let read = Cli::try_parse_from(std::iter::once("sendonce").chain(line.split(' ')));
             assert!(read.is_err(), "{line}: {read:?}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Which rooms a room may use besides itself. `*` is every room.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("domain", &[]),
     ("clock", &["domain"]),
     ("document", &[]),
@@ -24,6 +24,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("keys", &["domain", "document", "clock"]),
     ("telemetry", &[]),
     ("process", &[]),
+    ("bench", &["store", "config", "domain", "clock"]),
     ("cli", &["*"]),
     ("main", &["*"]),
 ];
