@@ -134,15 +134,21 @@ impl Site {
     }
 
     fn configure(&self, lane: Lane, ports: (u16, u16)) -> Result<PathBuf, BenchError> {
-        let own = || format!("sqlite:{}", self.store_file().display());
-        let url = self.plan.store.clone().unwrap_or_else(own);
+        let store = match &self.plan.store {
+            None => format!("url = {:?}", format!("sqlite:{}", self.store_file().display())),
+            Some(url) => {
+                // In a file of its own, because it may hold a password.
+                write_private(&self.dir.join("store.url"), url)?;
+                "url_file = \"store.url\"\nmark_file = \"store.mark\"".to_owned()
+            }
+        };
         let bounds = match lane {
             Lane::Held => "concurrency = 1\nrate = 0.01".to_owned(),
             Lane::Open(at_once) => format!("concurrency = {at_once}"),
         };
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:{}\"\nadmin_listen = \"127.0.0.1:{}\"\nmax_connections = 4096\n\
-             [store]\nurl = {url:?}\n[vault]\nsealing_keys_file = \"sealing.keys\"\nindex_key_file = \"index.key\"\n\
+             [store]\n{store}\n[vault]\nsealing_keys_file = \"sealing.keys\"\nindex_key_file = \"index.key\"\n\
              [keys]\nfile = \"keys.toml\"\n[log]\nlevel = \"warn\"\n[[tenant]]\nname = \"{TENANT}\"\n\
              [routes]\nsms = [\"{PROVIDER}\"]\n[provider.{PROVIDER}]\nkind = \"http\"\nmanifest_file = \"sink.toml\"\n\
              {bounds}\n[provider.{PROVIDER}.settings]\nbase_url = \"http://127.0.0.1:{}\"\n",
