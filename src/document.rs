@@ -3,7 +3,7 @@
 //!
 //! A mistake names the key and what is wanted there, never the value that stood there, which may be a secret. The
 //! readers of required keys give a stand-in value after they have recorded a mistake, so that reading goes on;
-//! [`Mistakes::verdict`] then throws the whole result away.
+//! [`Mistakes::verdict`] then throws the whole result away, or [`Mistakes::take`] lets what is sound be checked further.
 
 mod table;
 mod words;
@@ -91,12 +91,15 @@ impl Mistakes {
     /// # Errors
     /// Every mistake, in the order of its place.
     pub fn verdict<T>(&self, value: T) -> Result<T, Vec<Mistake>> {
+        let all = self.take();
+        if all.is_empty() { Ok(value) } else { Err(all) }
+    }
+
+    /// Takes every mistake, in the order of its place.
+    pub fn take(&self) -> Vec<Mistake> {
         let mut all = self.0.take();
-        if all.is_empty() {
-            return Ok(value);
-        }
         all.sort_by_key(|m| (m.place.line, m.place.column));
-        Err(all)
+        all
     }
 }
 

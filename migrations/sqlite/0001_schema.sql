@@ -101,6 +101,8 @@ CREATE TABLE log (
 CREATE INDEX log_notification ON log (notification, pos) WHERE notification IS NOT NULL;
 CREATE TRIGGER log_is_append_only_update BEFORE UPDATE ON log
 BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
+CREATE TRIGGER log_is_append_only_delete BEFORE DELETE ON log
+BEGIN SELECT RAISE(ABORT, 'the log is append-only'); END;
 
 -- Receipts that no notification matched yet: closed fields only, bounded by count and age.
 CREATE TABLE unmatched_receipt (

@@ -2,6 +2,7 @@
 //! every room.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 use secrecy::ExposeSecret as _;
@@ -9,9 +10,9 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::{Failure, check_keys, providers};
 use crate::clock::{SharedClock, SystemClock};
-use crate::config::{self, Settings};
+use crate::config::{self, Environment, ProviderSettings, Settings};
 use crate::dispatch::{self, Dispatcher, Route, Router};
-use crate::document::{Mistake, Place};
+use crate::document::{Mistake, Place, show_duration};
 use crate::domain::content::Channel;
 use crate::domain::ids::ProviderName;
 use crate::domain::receipt::Receipt;
@@ -56,19 +57,72 @@ struct Checked {
     receipts: mpsc::Receiver<Receipt>,
 }
 
-/// Checks everything that the settings name, and tells every mistake at once.
-pub(super) fn check(settings: &Settings) -> Result<(), Vec<Mistake>> {
-    let clock: SharedClock = Arc::new(SystemClock);
-    let mut mistakes = check_keys(settings).err().unwrap_or_default();
-    mistakes.extend(templates(settings).err().unwrap_or_default());
+/// Reads a configuration and checks everything that it names. Tells every mistake at once, with the settings as far as
+/// they are sound.
+///
+/// # Errors
+/// When the file cannot be read or is no TOML.
+pub(super) fn read(path: &Path, env: &Environment) -> Result<(Settings, Vec<Mistake>), Vec<Mistake>> {
+    let (mut settings, mut mistakes) = Settings::read(path, env)?;
+    mistakes.extend(check(&mut settings, &mistakes));
+    Ok((settings, mistakes))
+}
+
+/// The settings of a configuration without mistakes.
+pub(super) fn load(path: &Path) -> Result<Settings, Failure> {
+    match read(path, &Environment::of_process()) {
+        Ok((settings, mistakes)) if mistakes.is_empty() => Ok(settings),
+        Ok((_, mistakes)) | Err(mistakes) => Err(Failure::mistakes(&mistakes)),
+    }
+}
+
+/// Checks what the settings name, but for what is `told` to be mistaken already.
+fn check(settings: &mut Settings, told: &[Mistake]) -> Vec<Mistake> {
+    let is_told = |key: &str| told.iter().any(|m| m.place.key.starts_with(key) || key.starts_with(&m.place.key));
+    let mut mistakes = check_keys(settings, is_told);
+    if !is_told("templates.") {
+        match templates(settings) {
+            Ok(templates) => settings.advice.extend(short_lives(settings, &templates)),
+            Err(more) => mistakes.extend(more),
+        }
+    }
     // Without an index key the providers cannot be built for the daemon, but their mistakes can still be told.
     let index = IndexKey::parse(settings.vault.index_key.expose_secret())
         .or_else(|_| IndexKey::parse(&crate::vault::new_key_line("check")));
     if let Ok(index) = index {
+        let sound = settings.providers.iter().filter(|p| !is_told(&format!("provider.{}.", p.name)));
         let receipts = mpsc::channel(1).0;
-        mistakes.extend(assemble_router(settings, &clock, &Arc::new(index), &receipts).err().unwrap_or_default());
+        match lanes(settings, sound, &Arc::new(index), &receipts) {
+            Ok(lanes) if told.is_empty() => {
+                mistakes.extend(router(settings, Arc::new(SystemClock), lanes).err());
+            }
+            Ok(_) => {}
+            Err(more) => mistakes.extend(more),
+        }
     }
-    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+    mistakes
+}
+
+/// Advice on kinds whose messages can never leave in time.
+fn short_lives(settings: &Settings, templates: &Templates) -> Vec<Mistake> {
+    let (dispatch, routes) = (&settings.dispatch, &settings.routes);
+    let to_sms = !routes.sms.is_empty() || !routes.countries.is_empty();
+    let channels = [
+        ("dispatch.transit_sms", dispatch.transit_sms, to_sms),
+        ("dispatch.transit_email", dispatch.transit_email, !routes.email.is_empty()),
+    ];
+    let lives = templates.kinds().filter_map(|kind| Some((kind, templates.kind(kind)?.max_expires_in())));
+    let pairs = lives.flat_map(|(kind, life)| channels.map(|channel| (kind, life, channel)));
+    let never = pairs.filter(|(_, life, (_, transit, routed))| *routed && transit >= life);
+    let advice = never.map(|(kind, life, (key, transit, _))| Mistake {
+        place: Place { key: key.to_owned(), ..settings.place.clone() },
+        message: format!(
+            "{} is not less than the {} that a message of the kind `{kind}` may live; none can leave this way",
+            show_duration(transit),
+            show_duration(life)
+        ),
+    });
+    advice.collect()
 }
 
 fn templates(settings: &Settings) -> Result<Templates, Vec<Mistake>> {
@@ -83,32 +137,36 @@ fn templates(settings: &Settings) -> Result<Templates, Vec<Mistake>> {
     read.map_err(|mistakes| mistakes.iter().map(mistake).collect())
 }
 
-/// Builds the providers and the routes to them.
-fn assemble_router(
+type BuiltLane = (Arc<dyn Provider>, dispatch::LaneSettings);
+
+/// Builds providers.
+fn lanes<'s>(
     settings: &Settings,
-    clock: &SharedClock,
+    providers: impl Iterator<Item = &'s ProviderSettings>,
     index: &Arc<IndexKey>,
     receipts: &mpsc::Sender<Receipt>,
-) -> Result<Arc<Router>, Vec<Mistake>> {
+) -> Result<Vec<BuiltLane>, Vec<Mistake>> {
     let (mut lanes, mut mistakes) = (vec![], vec![]);
-    for provider in &settings.providers {
+    for provider in providers {
         match providers::build(provider, index, settings.server.public_url.as_deref(), receipts) {
             Ok(built) => lanes.push((built, lane_settings(&provider.lane))),
             Err(more) => mistakes.extend(more),
         }
     }
-    if !mistakes.is_empty() {
-        return Err(mistakes);
-    }
+    if mistakes.is_empty() { Ok(lanes) } else { Err(mistakes) }
+}
+
+/// The routes to all providers.
+fn router(settings: &Settings, clock: SharedClock, lanes: Vec<BuiltLane>) -> Result<Arc<Router>, Mistake> {
     let routes = &settings.routes;
     let countries = routes.countries.iter().map(|(country, route)| (country.code(), route.clone())).collect();
     let routes = BTreeMap::from([
         (Channel::Sms, Route { default: routes.sms.clone(), countries }),
         (Channel::Email, Route { default: routes.email.clone(), countries: BTreeMap::new() }),
     ]);
-    Router::new(clock.clone(), lanes, routes).map(Arc::new).map_err(|error| {
+    Router::new(clock, lanes, routes).map(Arc::new).map_err(|error| {
         let place = Place { key: "routes".to_owned(), ..settings.place.clone() };
-        vec![Mistake { place, message: error.to_string() }]
+        Mistake { place, message: error.to_string() }
     })
 }
 
@@ -151,7 +209,8 @@ fn checked(settings: &Settings, clock: &SharedClock) -> Result<Checked, Failure>
     let index = IndexKey::parse(settings.vault.index_key.expose_secret());
     let index = Arc::new(index.map_err(|e| key_mistake("vault.index_key", e))?);
     let (sender, receipts) = mpsc::channel(RECEIPTS_WAITING);
-    let router = assemble_router(settings, clock, &index, &sender).map_err(|m| Failure::mistakes(&m))?;
+    let lanes = lanes(settings, settings.providers.iter(), &index, &sender).map_err(|m| Failure::mistakes(&m))?;
+    let router = router(settings, clock.clone(), lanes).map_err(|m| Failure::mistakes(&[m]))?;
     Ok(Checked { vault, index, router, receipts })
 }
 

@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
-pub use config::check_keys;
+use config::check_keys;
 pub use exit::{Exit, Failure};
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage, 3 mistakes in a configuration, manifest or key file, \

@@ -36,8 +36,8 @@ pub(super) struct SendArgs {
     /// The link for the user; `-` reads it from standard input
     #[arg(long)]
     link: Option<String>,
-    /// When the code dies, from now
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// When the code dies, from now: whole seconds
+    #[arg(long, value_name = "DURATION", value_parser = life)]
     expires_in: Duration,
     /// Language of the message (BCP 47)
     #[arg(long)]
@@ -53,6 +53,13 @@ pub(super) struct SendArgs {
     json: bool,
     #[command(flatten)]
     connection: Connection,
+}
+
+/// The daemon counts in seconds; what was cut to them would be another life than the one that was asked for.
+fn life(text: &str) -> Result<Duration, &'static str> {
+    let life = duration(text)?;
+    let whole = life.subsec_nanos() == 0 && !life.is_zero();
+    whole.then_some(life).ok_or("must be whole seconds, at least 1s")
 }
 
 /// Addresses in the order in which they stand on the command line, which two separate flags would not keep.
@@ -176,6 +183,20 @@ mod tests {
             "data": {"code": "493021"}, "expires_in": 600, "locale": "vi",
         });
         assert_eq!(body, wanted);
+    }
+
+    #[test]
+    fn a_life_that_is_no_number_of_whole_seconds_is_refused_by_name() {
+        let read = |life: &str| {
+            let line = format!("send --sms +1 --event-id e --code 1 --expires-in {life}");
+            Line::try_parse_from(line.split(' ')).map(|line| line.args.expires_in)
+        };
+        assert_eq!(read("1s").ok(), Some(Duration::from_secs(1)));
+        assert_eq!(read("2000ms").ok(), Some(Duration::from_secs(2)));
+        for life in ["0s", "500ms", "999ms", "1500ms", "soon"] {
+            let refused = read(life).expect_err("refused").to_string();
+            assert!(refused.contains("--expires-in"), "{refused}");
+        }
     }
 
     #[test]

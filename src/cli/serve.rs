@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use super::compose::assemble;
+use super::compose::{assemble, load};
 use super::{ConfigFile, Failure};
 use crate::config::{LogFormat, Settings};
 use crate::dispatch::Dispatcher;
@@ -25,9 +25,7 @@ const KEYS_EVERY: Duration = Duration::from_secs(2);
 const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
 
 pub(super) fn run(args: &ConfigFile) -> Result<(), Failure> {
-    let settings = Settings::load(&args.path).map_err(|m| Failure::mistakes(&m))?;
-    super::compose::check(&settings).map_err(|m| Failure::mistakes(&m))?;
-    daemon(&settings, |_| {})
+    daemon(&load(&args.path)?, |_| {})
 }
 
 /// Runs a daemon; `ready` is called with the API's listener once requests are taken.

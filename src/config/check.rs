@@ -10,15 +10,26 @@ pub(super) fn advice(settings: &Settings, root: &Table) -> Vec<Mistake> {
     let mut advice = vec![];
     let drain = settings.dispatch.drain_timeout;
     for p in &settings.providers {
+        if let Kind::Smtp(s) = &p.kind
+            && s.tls == SmtpTls::None
+        {
+            advice.push(Mistake { place: p.place.clone(), message: "mail is handed over in clear".to_owned() });
+        }
         match &p.kind {
-            Kind::Smtp(s) if s.tls == SmtpTls::None => {
-                advice.push(Mistake { place: p.place.clone(), message: "mail is handed over in clear".to_owned() });
-            }
             Kind::Http(h) if h.timeout > drain => {
                 let message = format!(
                     "a call may take up to {}, longer than `dispatch.drain_timeout` ({}); a stop in that time leaves it \
                      unknown",
                     show_duration(h.timeout),
+                    show_duration(drain)
+                );
+                advice.push(Mistake { place: p.place.clone(), message });
+            }
+            Kind::Smtp(s) if s.final_timeout > drain => {
+                let message = format!(
+                    "the reply after the final dot may take up to {}, longer than `dispatch.drain_timeout` ({}); a stop \
+                     in that time leaves it unknown",
+                    show_duration(s.final_timeout),
                     show_duration(drain)
                 );
                 advice.push(Mistake { place: p.place.clone(), message });
@@ -30,6 +41,7 @@ pub(super) fn advice(settings: &Settings, root: &Table) -> Vec<Mistake> {
             _ => {}
         }
     }
+    advice.extend(late_failover(settings, root));
     if let Listen::Address(address) = settings.server.listen
         && !address.ip().is_loopback()
     {
@@ -38,4 +50,18 @@ pub(super) fn advice(settings: &Settings, root: &Table) -> Vec<Mistake> {
         advice.push(Mistake { place, message: message.to_owned() });
     }
     advice
+}
+
+/// The next provider of a route would be tried only where a breaker opens.
+fn late_failover(settings: &Settings, root: &Table) -> Option<Mistake> {
+    let (dispatch, routes) = (&settings.dispatch, &settings.routes);
+    let several = [&routes.sms, &routes.email].into_iter().chain(routes.countries.values()).any(|r| r.len() > 1);
+    let late = dispatch.failover_after >= dispatch.max_attempts;
+    (several && late).then(|| Mistake {
+        place: Place { key: "dispatch.failover_after".to_owned(), ..root.place_of("dispatch") },
+        message: format!(
+            "is not less than `max_attempts` ({}), so that a message has no attempt left for the next provider of its route",
+            dispatch.max_attempts
+        ),
+    })
 }

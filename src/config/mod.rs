@@ -71,12 +71,21 @@ impl Settings {
     /// # Errors
     /// Every mistake, each with its place and without the value.
     pub fn load_with(path: &Path, env: &Environment) -> Result<Self, Vec<Mistake>> {
+        Self::read(path, env).and_then(sound)
+    }
+
+    /// Reads a configuration file as far as it can be read: the settings, and every mistake in them. A stand-in takes the
+    /// place of what is mistaken, so that what is sound can be checked further; there is no advice then.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is no TOML.
+    pub fn read(path: &Path, env: &Environment) -> Result<(Self, Vec<Mistake>), Vec<Mistake>> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| {
             vec![Mistake { place: Place::of_file(&file), message: format!("cannot be read: {}", e.kind()) }]
         })?;
         let base = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        Self::parse(&file, &text, &base, env)
+        Self::read_text(&file, &text, &base, env)
     }
 
     /// Checks the text of a configuration file. Relative paths are taken from `base`.
@@ -84,6 +93,10 @@ impl Settings {
     /// # Errors
     /// Every mistake, each with its place and without the value.
     pub fn parse(file: &str, text: &str, base: &Path, env: &Environment) -> Result<Self, Vec<Mistake>> {
+        Self::read_text(file, text, base, env).and_then(sound)
+    }
+
+    fn read_text(file: &str, text: &str, base: &Path, env: &Environment) -> Result<(Self, Vec<Mistake>), Vec<Mistake>> {
         let mut root = Document::parse(file, text)?.into_table();
         let mistakes = root.mistakes();
         let context = Context { base, env };
@@ -106,8 +119,16 @@ impl Settings {
         settings.routes = Routes::read(root.section("routes"), &settings.providers);
         settings.advice = check::advice(&settings, &root);
         root.finish();
-        mistakes.verdict(settings)
+        let mistakes = mistakes.take();
+        if !mistakes.is_empty() {
+            settings.advice.clear();
+        }
+        Ok((settings, mistakes))
     }
+}
+
+fn sound((settings, mistakes): (Settings, Vec<Mistake>)) -> Result<Settings, Vec<Mistake>> {
+    if mistakes.is_empty() { Ok(settings) } else { Err(mistakes) }
 }
 
 /// What the readers of sections need besides their table.

@@ -17,6 +17,7 @@ mod openapi;
 mod receipts;
 mod request;
 mod resolve;
+mod stall;
 mod trace;
 mod unknown;
 mod view;

@@ -211,13 +211,13 @@ pub(super) async fn get(
     principal: Principal,
     Segment(id): Segment,
     headers: HeaderMap,
-    mut query: Query,
+    query: Query,
 ) -> Result<Response, Problem> {
-    principal.require(READERS)?;
-    let wait = query.take("wait", seconds)?;
-    query.nothing_else()?;
-    let id = NotificationId::parse(&id).map_err(|_| Problem::not_found())?;
-    wait::answer(&api, &principal.tenant, &Wanted::Id(id), &headers, wait).await
+    let wanted = |query: Query| {
+        query.nothing_else()?;
+        NotificationId::parse(&id).map(Wanted::Id).map_err(|_| Problem::not_found())
+    };
+    show(&api, &principal, &headers, query, wanted).await
 }
 
 /// How a notification stands, found by the app's own names.
@@ -243,19 +243,32 @@ pub(super) async fn find(
     State(api): State<Arc<Api>>,
     principal: Principal,
     headers: HeaderMap,
+    query: Query,
+) -> Result<Response, Problem> {
+    let wanted = |mut query: Query| {
+        let event = query.take("event_id", EventId::parse)?;
+        let key = query.take("idempotency_key", IdempotencyKey::parse)?;
+        query.nothing_else()?;
+        match (event, key) {
+            (Some(event), None) => Ok(Wanted::Event(event)),
+            (None, Some(key)) => Ok(Wanted::Key(key)),
+            _ => Err(Problem::new(Code::BadRequest, "exactly one of event_id and idempotency_key is needed")),
+        }
+    };
+    show(&api, &principal, &headers, query, wanted).await
+}
+
+/// Shows what `wanted` reads from the query, at once or after a wait.
+async fn show(
+    api: &Api,
+    principal: &Principal,
+    headers: &HeaderMap,
     mut query: Query,
+    wanted: impl FnOnce(Query) -> Result<Wanted, Problem>,
 ) -> Result<Response, Problem> {
     principal.require(READERS)?;
     let wait = query.take("wait", seconds)?;
-    let event = query.take("event_id", EventId::parse)?;
-    let key = query.take("idempotency_key", IdempotencyKey::parse)?;
-    query.nothing_else()?;
-    let wanted = match (event, key) {
-        (Some(event), None) => Wanted::Event(event),
-        (None, Some(key)) => Wanted::Key(key),
-        _ => return Err(Problem::new(Code::BadRequest, "exactly one of event_id and idempotency_key is needed")),
-    };
-    wait::answer(&api, &principal.tenant, &wanted, &headers, wait).await
+    wait::answer(api, &principal.tenant, &wanted(query)?, headers, wait).await
 }
 
 /// `20s` or `20`; no more than a minute is waited.

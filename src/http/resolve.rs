@@ -16,6 +16,7 @@ use super::problem::{Code, Problem, ProblemBody};
 use super::request::{Json, Segment, body};
 use crate::domain::event::{BadRequest, Members};
 use crate::domain::ids::{NotificationId, ProviderName, Ticket};
+use crate::domain::lifecycle::State as Stands;
 use crate::domain::outcome::Reason;
 use crate::domain::strict_json::{self, Value};
 use crate::domain::time::Timestamp;
@@ -127,11 +128,19 @@ pub(super) async fn resolve(
     let resolve = api.ledger.resolve(Some(&principal.tenant), id, verdict, ticket, principal.actor());
     match api.ask(resolve).await? {
         ResolveAnswer::Resolved(state) => Ok(Json(Resolved { id: id.to_string(), state: state.code() })),
-        ResolveAnswer::NothingOpen(state) => {
-            Err(Problem::new(Code::NothingOpen, format!("nothing is open about it; its state is {state}")))
-        }
+        ResolveAnswer::NothingOpen(state) => Err(nothing_open(verdict, state)),
         ResolveAnswer::NotFound => Err(Problem::not_found()),
     }
+}
+
+fn nothing_open(verdict: Verdict, state: Stands) -> Problem {
+    let detail = match (verdict, state) {
+        (Verdict::Abandon, Stands::Expired) => {
+            "it has expired: no attempt can follow any more, so that there is nothing to abandon".to_owned()
+        }
+        _ => format!("nothing is open about it; its state is {state}"),
+    };
+    Problem::new(Code::NothingOpen, detail)
 }
 
 struct Many {
@@ -221,6 +230,14 @@ mod tests {
         let id = ActorName::parse("op1").expect("a name");
         let principal = Principal { id, tenant: Tenant::parse("shop").expect("a tenant"), roles: Roles::NONE };
         many(Members::of(strict_json::parse(text.as_bytes()).expect("JSON"))?, &principal)
+    }
+
+    #[test]
+    fn who_abandons_what_has_expired_is_told_that_it_has() {
+        let told = |verdict, state| format!("{:?}", nothing_open(verdict, state));
+        assert!(told(Verdict::Abandon, Stands::Expired).contains("has expired"));
+        assert!(told(Verdict::Sent, Stands::Expired).contains("its state is expired"));
+        assert!(told(Verdict::Abandon, Stands::Failed).contains("its state is failed"));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use super::stall::Stall;
+
 /// After a failed accept (no file descriptor left, say) the listener rests so long.
 const REST: Duration = Duration::from_millis(50);
 
@@ -25,6 +27,8 @@ pub struct Bounds {
     pub head_bytes: usize,
     /// The most header lines of a request.
     pub headers: usize,
+    /// How long an answer may stand still because its reader takes nothing; then the connection is cut.
+    pub stall: Duration,
     /// How long requests under way may go on after the stop.
     pub drain: Duration,
 }
@@ -36,6 +40,7 @@ impl Default for Bounds {
             head_time: Duration::from_secs(15),
             head_bytes: 16 * 1024,
             headers: 64,
+            stall: Duration::from_secs(30),
             drain: Duration::from_secs(10),
         }
     }
@@ -73,7 +78,8 @@ pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, mut st
         };
         no_delay(&stream);
         let service = TowerToHyperService::new(router.clone());
-        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+        let connection =
+            graceful.watch(builder.serve_connection(TokioIo::new(Stall::new(stream, bounds.stall)), service));
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(e) = connection.await {
@@ -94,5 +100,42 @@ pub(super) async fn told_to(stop: &mut watch::Receiver<bool>) {
 fn no_delay(stream: &TcpStream) {
     if let Err(e) = stream.set_nodelay(true) {
         tracing::debug!(kind = %e.kind(), "TCP_NODELAY was not set");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, Bytes};
+    use axum::routing::get;
+    use futures_util::stream::repeat_with;
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_reads_is_given_up_and_its_stream_ends() {
+        let held = Arc::new(());
+        let of_stream = Arc::downgrade(&held);
+        let held = std::sync::Mutex::new(Some(held));
+        let endless = move || {
+            let held = held.lock().ok().and_then(|mut held| held.take());
+            let page = move || Ok::<_, std::io::Error>(Bytes::from(vec![held.is_some().into(); 64 * 1024]));
+            std::future::ready(Body::from_stream(repeat_with(page)))
+        };
+        let endless = Arc::new(endless);
+        let router = Router::new().route("/", get(move || endless()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (_stop, stopping) = watch::channel(false);
+        let bounds = Bounds { stall: Duration::from_millis(200), ..Bounds::default() };
+        tokio::spawn(serve(listener, router, bounds, stopping));
+        let mut reader = TcpStream::connect(address).await.expect("a connection");
+        reader.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("written");
+        let ended = async {
+            while of_stream.strong_count() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the stream is dropped");
     }
 }

@@ -17,15 +17,17 @@ use crate::vault::{Purpose, random};
 pub(super) async fn told(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let id = request_id(headers).map_or_else(|| HEXLOWER.encode(random::<8>().as_slice()), str::to_owned);
-    let trace = traceparent(headers).unwrap_or_default().to_owned();
+    let trace = traceparent(headers).map(str::to_owned);
     let key = logged_key(&api, headers);
     let mut response = next.run(request).await;
     if let Some(Failed(code)) = response.extensions().get() {
         let (problem, status) = (code.name(), code.status().as_u16());
+        // A field without a value is left out of the line.
+        let (traceparent, key) = (trace.as_deref(), key.as_deref());
         if code.status().is_server_error() {
-            tracing::warn!(request = %id, traceparent = %trace, %key, problem, status, "request failed");
+            tracing::warn!(request = %id, traceparent, key, problem, status, "request failed");
         } else {
-            tracing::info!(request = %id, traceparent = %trace, %key, problem, status, "request refused");
+            tracing::info!(request = %id, traceparent, key, problem, status, "request refused");
         }
     }
     if let Ok(value) = HeaderValue::from_str(&id) {
@@ -34,9 +36,8 @@ pub(super) async fn told(State(api): State<Arc<Api>>, request: Request, next: Ne
     response
 }
 
-/// The idempotency key as logs may hold it; empty when there is none.
-fn logged_key(api: &Api, headers: &HeaderMap) -> String {
-    idempotency_key(headers)
-        .map(|key| api.index.hash(Purpose::LoggedKey, &[key.as_str().as_bytes()]).to_string())
-        .unwrap_or_default()
+/// The idempotency key as logs may hold it.
+fn logged_key(api: &Api, headers: &HeaderMap) -> Option<String> {
+    let key = idempotency_key(headers).ok()?;
+    Some(api.index.hash(Purpose::LoggedKey, &[key.as_str().as_bytes()]).to_string())
 }

@@ -17,6 +17,8 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
+use crate::support::port::refusing;
+
 const KEY: &str = "sok_test_CANARYKEY";
 const ID: &str = "ntf_0198c7f4-0000-7000-8000-000000000000";
 
@@ -135,7 +137,7 @@ async fn a_refusal_is_told_in_the_daemons_words_and_ends_with_4() {
 
 #[tokio::test]
 async fn a_daemon_that_is_not_there_ends_with_5() {
-    let free = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
+    let free = refusing();
     let ended = run(&format!("http://{free}"), &["audit", "account"], "").await;
     assert_eq!((ended.code, ended.err.as_str()), (5, "the daemon cannot be reached\n"));
 }
@@ -215,9 +217,65 @@ async fn a_configuration_is_checked_with_all_that_it_names() {
     assert_eq!(checked.code, 3);
     assert!(checked.out.contains("has a key of the tenant shop, which has no [[tenant]]"), "{}", checked.out);
 
+    // What stands in other files is told in the same round as what stands in this one.
+    std::fs::write(at("bad.toml"), "name = \"bad\"\ncolour = \"CANARY\"\n").expect("written");
+    let bad =
+        "[provider.b]\nkind = \"http\"\nmanifest_file = \"bad.toml\"\n[provider.c]\nkind = \"http\"\ntimeout = 1\n";
+    write(format!("{}{bad}[server]\nlisten = \"CANARY\"\n", config("other")));
+    let checked = run(&["config", "check", &at("c.toml"), "--credentials", &at("")]).await;
+    for told in
+        ["server.listen", "provider.c.timeout", "provider.c.manifest", "bad.toml:2:1: colour", "the tenant shop"]
+    {
+        assert_eq!(checked.err.matches(told).count(), 1, "{told}: {}", checked.err);
+    }
+    assert!(!checked.err.contains("CANARY") && !checked.err.contains("advice"), "{}", checked.err);
+
     write("[server]\nlisten = \"CANARY\"\n".to_owned());
     let checked = run(&["config", "check", &at("c.toml")]).await;
     assert_eq!(checked.code, 3);
     assert_eq!(checked.err.matches("c.toml:").count(), 7, "{}", checked.err);
     assert_eq!(run(&["config", "check"]).await.code, 2);
+}
+
+#[tokio::test]
+async fn settings_that_hold_each_but_not_together_are_told_as_advice() {
+    let dir = TempDir::new().expect("a directory");
+    let at = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    let run = async |args: &[&str]| run("http://127.0.0.1:1", args, "").await;
+    assert_eq!(run(&["keys", "init", &at("")]).await.code, 0);
+    assert_eq!(run(&["keys", "new", "--tenant", "shop", "--role", "sender", "--file", &at("keys.toml")]).await.code, 0);
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/templates/password_reset");
+    let copied = Command::new("cp").arg("-r").arg(shipped).arg(at("quick")).status().expect("a program");
+    assert!(copied.success());
+    std::fs::create_dir(at("templates")).expect("made");
+    std::fs::rename(at("quick"), at("templates/quick")).expect("moved");
+    let rules = at("templates/quick/kind.toml");
+    let text = std::fs::read_to_string(&rules).expect("a file").replace("86400", "60");
+    std::fs::write(rules, text).expect("written");
+    let config = |dispatch: &str, relay: &str| {
+        let text = format!(
+            "[store]\nurl = \"sqlite:s.db\"\n[vault]\nsealing_keys_file = \"sealing.keys\"\nindex_key_file = \"index.key\"\n\
+             [keys]\nfile = \"keys.toml\"\n[[tenant]]\nname = \"shop\"\n[templates]\ndir = \"templates\"\n\
+             [dispatch]\n{dispatch}\n[routes]\nemail = [\"a\", \"b\"]\n[provider.a]\nkind = \"sandbox\"\nchannel = \"email\"\n\
+             outbox = \"o\"\n[provider.b]\nkind = \"smtp\"\nhost = \"localhost\"\ntls = \"none\"\nfrom = \"a@b.example\"\n{relay}\n"
+        );
+        std::fs::write(at("c.toml"), text).expect("written");
+    };
+    let never = "dispatch.transit_email: 1m is not less than the 1m that a message of the kind `quick` may live";
+    let late = "dispatch.failover_after: is not less than `max_attempts` (3)";
+    let hasty = "may take up to 10m, longer than `dispatch.drain_timeout` (30s)";
+    config("transit_sms = \"1h\"\ntransit_email = \"1m\"\nmax_attempts = 3\nfailover_after = 3", "");
+    let checked = run(&["config", "check", &at("c.toml")]).await;
+    assert_eq!(checked.code, 0, "{}", checked.err);
+    for told in [never, late, hasty] {
+        assert_eq!(checked.err.matches(told).count(), 1, "{told}: {}", checked.err);
+    }
+    assert!(!checked.err.contains("transit_sms"), "nothing leaves as a text message: {}", checked.err);
+
+    config("transit_email = \"59s\"\nmax_attempts = 3\nfailover_after = 2", "final_timeout = \"30s\"");
+    let checked = run(&["config", "check", &at("c.toml")]).await;
+    assert_eq!(checked.code, 0, "{}", checked.err);
+    for told in ["transit", "failover_after", "drain_timeout"] {
+        assert!(!checked.err.contains(told), "{told}: {}", checked.err);
+    }
 }

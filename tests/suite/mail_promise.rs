@@ -5,35 +5,30 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::support::daemon::{Daemon, EAGER, PASSWORD, Plan, event_to, wait};
 use crate::support::pki::Pki;
-use crate::support::site::{EAGER, PASSWORD, Plan, Site, until};
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
 /// A message that a refusal of our account cost its one attempt would fail.
 const ONE_ATTEMPT: &str = "max_attempts = 1";
 
 /// A relay in clear, which is allowed on this machine.
-fn plain(oracle: &SmtpOracle, more: &str) -> String {
-    let port = oracle.addr().port();
-    format!(
-        "[routes]\nemail = [\"relay\"]\n[provider.relay]\nkind = \"smtp\"\nhost = \"127.0.0.1\"\nport = {port}\n\
-         tls = \"none\"\nfrom = \"no-reply@shop.example\"\nhello_name = \"client.test\"\n{more}\n"
-    )
+fn plain(oracle: &SmtpOracle, more: &str) -> Plan {
+    Plan::plain().relay_in_clear(oracle.addr().port(), &format!("hello_name = \"client.test\"\n{more}"))
 }
 
 /// A relay that wants STARTTLS and a password.
-fn secured(oracle: &SmtpOracle, pki: &Pki) -> String {
+fn secured(oracle: &SmtpOracle, pki: &Pki) -> Plan {
     let (port, roots) = (oracle.addr().port(), pki.roots());
-    format!(
-        "[routes]\nemail = [\"relay\"]\n[provider.relay]\nkind = \"smtp\"\nhost = \"localhost\"\nport = {port}\n\
-         username = \"shop\"\npassword_file = \"smtp.password\"\nca_file = \"{}\"\nfrom = \"no-reply@shop.example\"\n\
-         hello_name = \"client.test\"\nbreaker = {{ open_for = \"1s\" }}\n",
+    Plan::plain().relay(&format!(
+        "host = \"localhost\"\nport = {port}\nusername = \"shop\"\npassword_file = \"smtp.password\"\nca_file = \"{}\"\n\
+         hello_name = \"client.test\"\nbreaker = {{ open_for = \"1s\" }}",
         roots.display()
-    )
+    ))
 }
 
-fn site(dispatch: &'static str, rest: String) -> Site {
-    Site::make(Plan { dispatch, rest, ..Plan::default() })
+async fn daemon(dispatch: &str, plan: Plan) -> Daemon {
+    Daemon::start(plan.section("dispatch", dispatch)).await
 }
 
 fn message_ids(oracle: &SmtpOracle) -> Vec<String> {
@@ -50,26 +45,25 @@ async fn what_is_lost_after_the_dot_is_unknown_and_goes_out_again_once_and_only_
     ];
     let script = acts.iter().cloned().fold(Script::plain(), |script, act| script.once(Stage::Dot, act));
     let oracle = SmtpOracle::start(script).await;
-    let site = site(EAGER, plain(&oracle, "final_timeout = \"1s\""));
-    let _daemon = site.start().await;
+    let daemon = daemon(EAGER, plain(&oracle, "final_timeout = \"1s\"")).await;
     let mut ids = vec![];
     for (n, act) in acts.iter().enumerate() {
-        let id = site.mail(&format!("lost-{n}"), &format!("user{n}@customer.example")).await;
-        let status = site.reaches(&id, "dispatch_unknown").await;
+        let id = daemon.mail(&format!("lost-{n}"), &format!("user{n}@customer.example")).await;
+        let status = daemon.wait_for_state(&id, "dispatch_unknown").await;
         assert_eq!((&status["sent"], &status["waiting_for"]), (&"unknown".into(), &"operator".into()), "{act:?}");
         assert_eq!(status["attempts"].as_array().map(Vec::len), Some(1), "{act:?}");
         ids.push(id);
     }
-    let after = site.mail("after", "after@customer.example").await;
-    site.reaches(&after, "dispatched").await;
+    let after = daemon.mail("after", "after@customer.example").await;
+    daemon.wait_for_state(&after, "dispatched").await;
     assert_eq!(oracle.messages().len(), 5, "none went out again by itself");
 
     let words = ["unknown", "resolve", "--not-sent", "--ticket", "OPS-1"];
     let args: Vec<&str> = words.into_iter().chain(ids.iter().map(String::as_str)).collect();
-    let resolved = site.run(&args, "");
+    let resolved = daemon.run(&args, "");
     assert!(resolved.status.success(), "{resolved:?}");
     for id in &ids {
-        let status = site.reaches(id, "dispatched").await;
+        let status = daemon.wait_for_state(id, "dispatched").await;
         assert_eq!(status["attempts"].as_array().map(Vec::len), Some(2), "{status}");
     }
     let sent = message_ids(&oracle);
@@ -81,7 +75,7 @@ async fn what_is_lost_after_the_dot_is_unknown_and_goes_out_again_once_and_only_
     );
     let again: BTreeSet<_> = sent[5..].iter().collect();
     assert_eq!(again, sent[..4].iter().collect());
-    assert_eq!(site.run(&args, "").status.code(), Some(4), "nothing is open any more");
+    assert_eq!(daemon.run(&args, "").status.code(), Some(4), "nothing is open any more");
     assert_eq!(oracle.messages().len(), 9);
 }
 
@@ -89,10 +83,9 @@ async fn what_is_lost_after_the_dot_is_unknown_and_goes_out_again_once_and_only_
 async fn a_refusal_for_now_after_the_dot_is_tried_again_with_the_same_message_id() {
     let script = Script::plain().once(Stage::Dot, Act::Reply("451 4.3.0 try again later"));
     let oracle = SmtpOracle::start(script).await;
-    let site = site(EAGER, plain(&oracle, ""));
-    let _daemon = site.start().await;
-    let id = site.mail("grey", "user@customer.example").await;
-    let status = site.reaches(&id, "dispatched").await;
+    let daemon = daemon(EAGER, plain(&oracle, "")).await;
+    let id = daemon.mail("grey", "user@customer.example").await;
+    let status = daemon.wait_for_state(&id, "dispatched").await;
     assert_eq!(status["attempts"][0]["outcome"], "not_sent", "{status}");
     assert_eq!(status["attempts"].as_array().map(Vec::len), Some(2));
     let sent = message_ids(&oracle);
@@ -105,12 +98,11 @@ async fn a_late_reply_to_one_mail_is_never_taken_for_the_next_ones() {
         .once(Stage::Dot, Act::Late(Duration::from_millis(1500), "250 2.0.0 the first one"))
         .once(Stage::Dot, Act::Reply("554 5.6.0 not this one"));
     let oracle = SmtpOracle::start(script).await;
-    let site = site(EAGER, plain(&oracle, "final_timeout = \"1s\"\nconcurrency = 1"));
-    let _daemon = site.start().await;
-    let first = site.mail("first", "first@customer.example").await;
-    let second = site.mail("second", "second@customer.example").await;
-    site.reaches(&first, "dispatch_unknown").await;
-    let status = site.reaches(&second, "failed").await;
+    let daemon = daemon(EAGER, plain(&oracle, "final_timeout = \"1s\"\nconcurrency = 1")).await;
+    let first = daemon.mail("first", "first@customer.example").await;
+    let second = daemon.mail("second", "second@customer.example").await;
+    daemon.wait_for_state(&first, "dispatch_unknown").await;
+    let status = daemon.wait_for_state(&second, "failed").await;
     assert_eq!((&status["sent"], &status["cause"]), (&"no".into(), &"bad_content".into()), "{status}");
     let messages = oracle.messages();
     assert_eq!(messages.len(), 2);
@@ -123,23 +115,22 @@ async fn while_the_relay_refuses_our_password_mail_waits_and_then_each_goes_out_
     let pki = Pki::new();
     let good = || Script::starttls(pki.good()).login("shop", PASSWORD);
     let oracle = SmtpOracle::start(good().on(Stage::Auth, Act::Reply("535 5.7.8 bad credentials"))).await;
-    let site = site(ONE_ATTEMPT, secured(&oracle, &pki));
-    let _daemon = site.start().await;
+    let daemon = daemon(ONE_ATTEMPT, secured(&oracle, &pki)).await;
     let mut ids = vec![];
     for n in 0..COUNT {
-        ids.push(site.mail(&format!("waits-{n}"), &format!("user{n}@customer.example")).await);
+        ids.push(daemon.mail(&format!("waits-{n}"), &format!("user{n}@customer.example")).await);
     }
-    site.logs(&["the breaker opened", "\"alert\":true", "bad_credentials"]).await;
+    daemon.logs(&["the breaker opened", "\"alert\":true", "bad_credentials"]).await;
     // A trial or two that fail.
     oracle.wait_until("a second trial", |o| o.commands().iter().filter(|c| *c == "AUTH").count() >= 3).await;
     for id in &ids {
-        assert_eq!(site.status(id).await["sent"], "no");
-        assert_ne!(site.status(id).await["state"], "failed");
+        assert_eq!(daemon.status(id).await["sent"], "no");
+        assert_ne!(daemon.status(id).await["state"], "failed");
     }
     assert_eq!(oracle.messages().len(), 0);
     oracle.play(good());
     for id in &ids {
-        site.reaches(id, "dispatched").await;
+        daemon.wait_for_state(id, "dispatched").await;
     }
     let to: BTreeSet<_> = oracle.messages().iter().flat_map(|m| m.to.clone()).collect();
     assert_eq!((oracle.messages().len(), to.len()), (COUNT, COUNT));
@@ -150,18 +141,17 @@ async fn while_the_relay_refuses_our_password_mail_waits_and_then_each_goes_out_
 async fn without_starttls_mail_waits_and_no_password_crosses_the_network() {
     let pki = Pki::new();
     let oracle = SmtpOracle::start(Script::plain().login("shop", PASSWORD)).await;
-    let site = site(ONE_ATTEMPT, secured(&oracle, &pki));
-    let _daemon = site.start().await;
+    let daemon = daemon(ONE_ATTEMPT, secured(&oracle, &pki)).await;
     let mut ids = vec![];
     for n in 0..5 {
-        ids.push(site.mail(&format!("clear-{n}"), &format!("user{n}@customer.example")).await);
+        ids.push(daemon.mail(&format!("clear-{n}"), &format!("user{n}@customer.example")).await);
     }
-    site.logs(&["the breaker opened", "\"alert\":true", "tls_required"]).await;
+    daemon.logs(&["the breaker opened", "\"alert\":true", "tls_required"]).await;
     oracle.wait_until("a second trial", |o| o.connections() >= 3).await;
-    let metrics = site.admin("/metrics").await.expect("metrics").text;
+    let metrics = daemon.metrics().await;
     assert!(metrics.contains("sendonce_breaker_open{provider=\"relay\"} 1"), "{metrics}");
     for id in &ids {
-        let state = site.status(id).await["state"].clone();
+        let state = daemon.status(id).await["state"].clone();
         assert!(state == "accepted" || state == "retry_wait" || state == "dispatching", "{state}");
     }
     let heard = oracle.heard_in_clear();
@@ -169,7 +159,7 @@ async fn without_starttls_mail_waits_and_no_password_crosses_the_network() {
     assert!(heard.iter().all(verbs), "{heard:?}");
     oracle.play(Script::starttls(pki.good()).login("shop", PASSWORD));
     for id in &ids {
-        site.reaches(id, "dispatched").await;
+        daemon.wait_for_state(id, "dispatched").await;
     }
     assert_eq!(oracle.messages().len(), 5);
 }
@@ -179,15 +169,14 @@ async fn without_starttls_mail_waits_and_no_password_crosses_the_network() {
 async fn stopped_after_the_dot(hold: Duration, dispatch: &'static str) -> (Option<i32>, String, usize) {
     let script = Script::plain().once(Stage::Dot, Act::Late(hold, "250 2.0.0 kept"));
     let oracle = SmtpOracle::start(script).await;
-    let site = site(dispatch, plain(&oracle, ""));
-    let daemon = site.start().await;
-    let id = site.mail("held", "user@customer.example").await;
+    let daemon = daemon(dispatch, plain(&oracle, "")).await;
+    let id = daemon.mail("held", "user@customer.example").await;
     oracle.wait_for(1).await;
     let code = daemon.stop().await;
-    let _daemon = site.start().await;
-    let after = site.mail("after", "after@customer.example").await;
-    site.reaches(&after, "dispatched").await;
-    let state = site.status(&id).await["state"].as_str().expect("a state").to_owned();
+    daemon.launch().await;
+    let after = daemon.mail("after", "after@customer.example").await;
+    daemon.wait_for_state(&after, "dispatched").await;
+    let state = daemon.status(&id).await["state"].as_str().expect("a state").to_owned();
     let copies = oracle.messages().iter().filter(|m| m.to == ["user@customer.example"]).count();
     (code, state, copies)
 }
@@ -208,21 +197,20 @@ async fn a_stop_that_cannot_wait_for_the_reply_leaves_it_unknown_and_it_is_not_s
 async fn a_second_signal_and_even_a_kill_leave_mail_after_its_dot_unknown_and_unrepeated() {
     for signals in [&["-TERM", "-INT"][..], &["-KILL"]] {
         let oracle = SmtpOracle::start(Script::plain().once(Stage::Dot, Act::Stall)).await;
-        let site = site(EAGER, plain(&oracle, ""));
-        let mut daemon = site.start().await;
-        let id = site.mail("held", "user@customer.example").await;
+        let daemon = daemon(EAGER, plain(&oracle, "")).await;
+        let id = daemon.mail("held", "user@customer.example").await;
         oracle.wait_for(1).await;
         for signal in signals {
             daemon.signal(signal);
             if *signal == "-TERM" {
-                site.logs(&["\"stopping\""]).await;
+                daemon.logs(&["\"stopping\""]).await;
             }
         }
-        assert!(!daemon.ended().await.success());
-        let _daemon = site.start().await;
-        let after = site.mail("after", "after@customer.example").await;
-        site.reaches(&after, "dispatched").await;
-        assert_eq!(site.status(&id).await["state"], "dispatch_unknown", "{signals:?}");
+        assert_ne!(daemon.ended().await, Some(0));
+        daemon.launch().await;
+        let after = daemon.mail("after", "after@customer.example").await;
+        daemon.wait_for_state(&after, "dispatched").await;
+        assert_eq!(daemon.status(&id).await["state"], "dispatch_unknown", "{signals:?}");
         assert_eq!(oracle.messages().len(), 2, "{signals:?}");
     }
 }
@@ -235,11 +223,10 @@ async fn a_connection_that_the_relay_gave_up_while_it_waited_costs_no_attempt() 
         .once(Stage::Mail, Act::Normal)
         .once(Stage::Mail, Act::ReplyClose("421 4.4.2 idle"));
     let oracle = SmtpOracle::start(script).await;
-    let site = site("", plain(&oracle, "idle = \"1m\"\nconcurrency = 1"));
-    let _daemon = site.start().await;
+    let daemon = daemon("", plain(&oracle, "idle = \"1m\"\nconcurrency = 1")).await;
     for n in 0..3 {
-        let id = site.mail(&format!("idle-{n}"), &format!("user{n}@customer.example")).await;
-        let status = site.reaches(&id, "dispatched").await;
+        let id = daemon.mail(&format!("idle-{n}"), &format!("user{n}@customer.example")).await;
+        let status = daemon.wait_for_state(&id, "dispatched").await;
         assert_eq!(status["attempts"].as_array().map(Vec::len), Some(1), "{status}");
         assert_eq!(oracle.messages().len(), n + 1);
     }
@@ -249,23 +236,31 @@ async fn a_connection_that_the_relay_gave_up_while_it_waited_costs_no_attempt() 
 #[tokio::test]
 async fn an_address_that_the_relay_refuses_gives_way_to_the_next_one() {
     let oracle = SmtpOracle::start(Script::plain().on(Stage::Rcpt, Act::Reply("550 5.1.1 no such user"))).await;
-    let sandbox = "[provider.sms]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox\"\n";
-    let rest = plain(&oracle, "").replace("[routes]", "[routes]\nsms = [\"sms\"]") + sandbox;
-    let site = site(EAGER, rest);
-    let _daemon = site.start().await;
+    let daemon = daemon(EAGER, plain(&oracle, "").sandbox()).await;
     let to = json!([{ "email": "nobody@customer.example" }, { "sms": "+447700900123" }]);
-    let id = site.post("both", to, json!({ "code": "493021" })).await.id();
-    let status = site.reaches(&id, "dispatched").await;
+    let id = daemon.accept(&event_to("both", to, json!({ "code": "493021" }))).await;
+    let status = daemon.wait_for_state(&id, "dispatched").await;
     assert_eq!(status["attempts"][0]["outcome"], "refused.message", "{status}");
-    assert_eq!(status["attempts"][1]["provider"], "sms", "{status}");
+    assert_eq!(status["attempts"][1]["provider"], "sandbox", "{status}");
     assert_eq!(status["attempts"].as_array().map(Vec::len), Some(2));
     assert_eq!(oracle.messages().len(), 0);
-    until("the text message", async || {
-        std::fs::read_to_string(site.path("outbox")).is_ok_and(|o| o.lines().count() == 1)
+    wait("the text message", async || {
+        std::fs::read_to_string(daemon.path("outbox")).is_ok_and(|o| o.lines().count() == 1)
     })
     .await;
 
-    let alone = site.mail("alone", "nobody@customer.example").await;
-    let status = site.reaches(&alone, "failed").await;
+    let alone = daemon.mail("alone", "nobody@customer.example").await;
+    let status = daemon.wait_for_state(&alone, "failed").await;
     assert_eq!((&status["sent"], &status["cause"]), (&"no".into(), &"bad_address".into()), "{status}");
+}
+
+#[tokio::test]
+async fn a_stop_takes_leave_of_the_relay_on_a_connection_that_waits() {
+    let oracle = SmtpOracle::start(Script::plain()).await;
+    let daemon = daemon(EAGER, plain(&oracle, "idle = \"1m\"")).await;
+    let id = daemon.mail("last", "user@customer.example").await;
+    daemon.wait_for_state(&id, "dispatched").await;
+    assert!(!oracle.commands().contains(&"QUIT".to_owned()), "it waits for another message");
+    assert_eq!(daemon.stop().await, Some(0));
+    oracle.wait_until("QUIT", |o| o.commands().contains(&"QUIT".to_owned())).await;
 }

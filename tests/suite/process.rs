@@ -8,12 +8,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::net::UnixDatagram;
 
+use crate::support::daemon::{Daemon, Plan, event_to, write_secret};
 use crate::support::pki::Pki;
-use crate::support::site::{Plan, Site, until, write_secret};
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
-
-const SANDBOX: &str =
-    "[routes]\nsms = [\"sms\"]\n[provider.sms]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox\"\n";
 
 async fn told(socket: &UnixDatagram) -> String {
     let mut buffer = [0; 1024];
@@ -24,25 +21,25 @@ async fn told(socket: &UnixDatagram) -> String {
 
 #[tokio::test]
 async fn the_supervisor_is_told_of_readiness_life_and_the_stop() {
-    let site = Site::make(Plan { rest: SANDBOX.to_owned(), ..Plan::default() });
-    let path = site.path("notify");
+    let daemon = Daemon::prepare(Plan::plain().sandbox());
+    let path = daemon.path("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
     let env = [("NOTIFY_SOCKET", path.to_str().expect("text")), ("WATCHDOG_USEC", "200000")];
-    let mut daemon = site.serve(&[], &env);
+    daemon.spawn_with(&[], &env);
     let mut words = vec![];
     while words.iter().filter(|w: &&String| w.contains("WATCHDOG=1")).count() < 3
         || !words.iter().any(|w| w.contains("READY=1"))
     {
         words.push(told(&socket).await);
     }
-    let ready = site.admin("/readyz").await.expect("an answer");
+    let ready = daemon.admin("/readyz").await.expect("an answer");
     assert_eq!(ready.status, 200, "{ready:?}");
     daemon.signal("-TERM");
     let mut last = String::new();
     while !last.contains("STOPPING=1") {
         last = told(&socket).await;
     }
-    assert_eq!(daemon.ended().await.code(), Some(0));
+    assert_eq!(daemon.ended().await, Some(0));
 }
 
 /// Binds two sockets as systemd does and becomes the program.
@@ -65,30 +62,31 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 #[tokio::test]
 async fn sockets_that_the_supervisor_hands_over_are_served() {
-    let site = Site::make(Plan { rest: SANDBOX.to_owned(), activated: true, ..Plan::default() });
-    let (api, admin) = (site.api.port().to_string(), site.admin.port().to_string());
+    let daemon = Daemon::prepare(Plan::plain().sandbox().activated());
+    let (api, admin) = (daemon.api().port().to_string(), daemon.admin_address().port().to_string());
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut daemon = site.serve(&["python3", "-c", LAUNCHER, &api, &admin], &[("PATH", &path)]);
-    site.listening(&mut daemon).await;
-    let answer = site.post("handed", json!([{ "sms": "+447700900123" }]), json!({ "code": "493021" })).await;
-    assert_eq!(answer.status, 202, "{answer:?}");
-    site.reaches(&answer.id(), "dispatched").await;
+    daemon.spawn_with(&["python3", "-c", LAUNCHER, &api, &admin], &[("PATH", &path)]);
+    daemon.listening().await;
+    let event = event_to("handed", json!([{ "sms": "+447700900123" }]), json!({ "code": "493021" }));
+    let id = daemon.accept(&event).await;
+    daemon.wait_for_state(&id, "dispatched").await;
     assert_eq!(daemon.stop().await, Some(0));
 
-    let mut alone = site.serve(&[], &[]);
-    assert_eq!(alone.ended().await.code(), Some(1));
-    site.logs(&["cannot listen on systemd's socket"]).await;
+    daemon.spawn();
+    assert_eq!(daemon.ended().await, Some(1));
+    daemon.logs(&["cannot listen on systemd's socket"]).await;
 }
 
 #[tokio::test]
 async fn a_configuration_with_mistakes_is_not_started_and_every_mistake_is_told_without_its_value() {
-    let rest = "[routes]\nsms = [\"nobody\"]\n[provider.a]\nkind = \"smtp\"\nhost = \"mail.example.org\"\ntls = \"none\"\n\
+    let more = "[routes]\nsms = [\"nobody\"]\n[provider.a]\nkind = \"smtp\"\nhost = \"mail.example.org\"\ntls = \"none\"\n\
                 from = \"CANARY\"\nusername = \"u\"\npassword_file = \"smtp.password\"\ncolour = \"CANARY\"\n";
     let server = "body_limit = 12\nheader_timeout = \"CANARY\"";
-    let site = Site::make(Plan { server, dispatch: "max_attempts = 0", rest: rest.to_owned(), ..Plan::default() });
-    fs::set_permissions(site.path("smtp.password"), fs::Permissions::from_mode(0o644)).expect("changed");
-    let file = site.path("config.toml");
-    let checked = site.run(&["config", "check", file.to_str().expect("text")], "");
+    let plan = Plan::plain().section("server", server).section("dispatch", "max_attempts = 0").toml(more);
+    let daemon = Daemon::prepare(plan);
+    fs::set_permissions(daemon.path("smtp.password"), fs::Permissions::from_mode(0o644)).expect("changed");
+    let file = daemon.config();
+    let checked = daemon.run(&["config", "check", file.to_str().expect("text")], "");
     assert_eq!(checked.status.code(), Some(3));
     let text = String::from_utf8(checked.stderr).expect("text");
     for wrong in [
@@ -103,94 +101,85 @@ async fn a_configuration_with_mistakes_is_not_started_and_every_mistake_is_told_
         assert!(text.contains(wrong), "{wrong}: {text}");
     }
     assert!(!text.contains("CANARY"), "{text}");
-    let mut daemon = site.serve(&[], &[]);
-    assert_eq!(daemon.ended().await.code(), Some(3));
+    daemon.spawn();
+    assert_eq!(daemon.ended().await, Some(3));
     assert_eq!(
-        site.log(),
+        daemon.log(),
         text.lines().filter(|l| !l.starts_with("advice: ")).map(|l| format!("{l}\n")).collect::<String>()
     );
-    assert!(!site.path("s.db").exists());
+    assert!(!daemon.path("sendonce.db").exists());
 }
 
 #[tokio::test]
 async fn the_example_configuration_has_no_mistakes() {
-    let site = Site::make(Plan { rest: SANDBOX.to_owned(), ..Plan::default() });
+    let daemon = Daemon::prepare(Plan::plain().sandbox());
     for secret in ["twilio.token", "telnyx.key", "relay.password"] {
-        write_secret(&site.path(secret), "x");
+        write_secret(&daemon.path(secret), "x");
     }
-    fs::copy(Pki::new().roots(), site.path("relay-ca.pem")).expect("copied");
-    fs::create_dir(site.path("templates")).expect("made");
+    fs::copy(Pki::new().roots(), daemon.path("relay-ca.pem")).expect("copied");
+    fs::create_dir(daemon.path("templates")).expect("made");
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.toml");
     let text = fs::read_to_string(example).expect("a file").replace("/var/lib/sendonce/", "");
-    fs::write(site.path("config.toml"), text).expect("written");
-    let file = site.path("config.toml");
-    let dir = site.path("");
+    fs::write(daemon.config(), text).expect("written");
+    let file = daemon.config();
+    let dir = daemon.path("");
     let args = ["config", "check", file.to_str().expect("text"), "--credentials", dir.to_str().expect("text")];
-    let checked = site.run(&args, "");
+    let checked = daemon.run(&args, "");
     assert!(checked.status.success(), "{checked:?}");
 }
 
 #[tokio::test]
 async fn a_second_daemon_on_the_same_store_is_refused() {
-    let site = Site::make(Plan { rest: SANDBOX.to_owned(), ..Plan::default() });
-    let daemon = site.start().await;
-    let text = fs::read_to_string(site.path("config.toml")).expect("a file");
-    let other = Site::make(Plan { rest: SANDBOX.to_owned(), ..Plan::default() });
-    let text = text.replace(&site.api.to_string(), &other.api.to_string());
-    fs::write(site.path("config.toml"), text.replace(&site.admin.to_string(), &other.admin.to_string()))
-        .expect("written");
-    let mut second = site.serve(&[], &[]);
-    assert_eq!(second.ended().await.code(), Some(1), "{}", site.log());
+    let daemon = Daemon::start(Plan::plain().sandbox()).await;
+    let second = daemon.twin();
+    second.spawn();
+    assert_eq!(second.ended().await, Some(1), "{}", second.log());
     assert_eq!(daemon.stop().await, Some(0));
 }
 
 #[tokio::test]
 async fn a_store_from_a_backup_sends_nothing_until_it_is_recovered_and_then_nothing_twice() {
     let oracle = SmtpOracle::start(Script::plain().on(Stage::Mail, Act::Reply("421 4.3.2 not now"))).await;
-    let rest = format!(
-        "[routes]\nemail = [\"relay\"]\n[provider.relay]\nkind = \"smtp\"\nhost = \"127.0.0.1\"\nport = {}\n\
-         tls = \"none\"\nfrom = \"no-reply@shop.example\"\nbreaker = {{ open_for = \"1s\" }}\n",
-        oracle.addr().port()
-    );
+    let relay = Plan::plain().relay_in_clear(oracle.addr().port(), "breaker = { open_for = \"1s\" }");
     let dispatch = "max_attempts = 20\nretry = { first = \"1s\", factor = 1.0, cap = \"1s\" }";
-    let site = Site::make(Plan { dispatch, rest, ..Plan::default() });
-    let daemon = site.start().await;
-    let early = site.mail("early", "early@customer.example").await;
+    let daemon = Daemon::start(relay.section("dispatch", dispatch)).await;
+    let early = daemon.mail("early", "early@customer.example").await;
     oracle.wait_until("a try", |o| o.commands().contains(&"MAIL".to_owned())).await;
     assert_eq!(daemon.stop().await, Some(0));
-    fs::copy(site.path("s.db"), site.path("backup")).expect("copied");
-    assert!(!site.path("s.db-wal").exists(), "a store that was closed is one file");
+    fs::copy(daemon.path("sendonce.db"), daemon.path("backup")).expect("copied");
+    assert!(!daemon.path("sendonce.db-wal").exists(), "a store that was closed is one file");
 
     oracle.play(Script::plain());
-    let daemon = site.start().await;
-    site.reaches(&early, "dispatched").await;
-    let lost = site.mail("lost", "lost@customer.example").await;
-    site.reaches(&lost, "dispatched").await;
+    daemon.launch().await;
+    daemon.wait_for_state(&early, "dispatched").await;
+    let lost = daemon.mail("lost", "lost@customer.example").await;
+    daemon.wait_for_state(&lost, "dispatched").await;
     assert_eq!(daemon.stop().await, Some(0));
 
-    fs::copy(site.path("backup"), site.path("s.db")).expect("copied");
-    let daemon = site.start().await;
-    let ready = site.admin("/readyz").await.expect("an answer");
+    fs::copy(daemon.path("backup"), daemon.path("sendonce.db")).expect("copied");
+    daemon.spawn();
+    daemon.listening().await;
+    let ready = daemon.admin("/readyz").await.expect("an answer");
     assert_eq!(ready.status, 503);
     assert!(ready.text.contains("sendonce recover"), "{ready:?}");
-    let refused = site.post("later", json!([{ "email": "later@customer.example" }]), json!({ "code": "493021" })).await;
+    let to = json!([{ "email": "later@customer.example" }]);
+    let refused = daemon.post(&event_to("later", to, json!({ "code": "493021" }))).await;
     assert_eq!((refused.status, refused.headers.contains_key("retry-after")), (503, true), "{refused:?}");
     assert_eq!(daemon.stop().await, Some(0));
 
-    let config = site.path("config.toml");
+    let config = daemon.config();
     let recover = ["recover", "--config", config.to_str().expect("text"), "--ticket", "OPS-7", "--yes"];
-    let recovered = site.run(&recover, "");
+    let recovered = daemon.run(&recover, "");
     assert!(recovered.status.success(), "{recovered:?}");
     assert!(recovered.stdout.starts_with(b"1 notifications are unknown now"), "{recovered:?}");
-    assert_eq!(site.run(&recover, "").status.code(), Some(1), "there is nothing to recover any more");
+    assert_eq!(daemon.run(&recover, "").status.code(), Some(1), "there is nothing to recover any more");
 
-    let _daemon = site.start().await;
-    until("readiness", async || site.admin("/readyz").await.is_some_and(|answer| answer.status == 200)).await;
-    let after = site.mail("after", "after@customer.example").await;
-    site.reaches(&after, "dispatched").await;
-    assert_eq!(site.status(&early).await["state"], "dispatch_unknown");
+    daemon.launch().await;
+    let after = daemon.mail("after", "after@customer.example").await;
+    daemon.wait_for_state(&after, "dispatched").await;
+    assert_eq!(daemon.status(&early).await["state"], "dispatch_unknown");
     let to: Vec<String> = oracle.messages().iter().flat_map(|m| m.to.clone()).collect();
     assert_eq!(to, ["early@customer.example", "lost@customer.example", "after@customer.example"]);
-    let log = site.get("/v1/audit").await.text;
+    let log = daemon.get("/v1/audit").await.text;
     assert!(log.contains("OPS-7"), "{log}");
 }

@@ -8,11 +8,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
-use tokio::net::TcpListener;
 
+use crate::support::daemon::{Answer, Daemon, PASSWORD, Plan, event_to, wait};
 use crate::support::http_oracle::{HttpOracle, Reply};
 use crate::support::pki::Pki;
-use crate::support::site::{Answer, PASSWORD, Plan, Site, until, write_secret};
+use crate::support::port::refusing;
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
 const CODE: &str = "CANARYcode48151623";
@@ -55,12 +55,12 @@ fn link() -> String {
     format!("https://app.example.org/reset?token={LINK_TOKEN}")
 }
 
-async fn plan(vendor: &HttpOracle, untrusted: &SmtpOracle, relay: &SmtpOracle, pki: &Pki) -> String {
-    // Bound and dropped: nobody listens there.
-    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
-    let mut text = "[routes]\nemail = [\"relay\"]\nsms = [\"good\"]\n".to_owned();
+fn plan(vendor: &HttpOracle, untrusted: &SmtpOracle, relay: &SmtpOracle, pki: &Pki) -> Plan {
+    let closed = refusing();
+    let mut plan = Plan::plain().sms(&["good"]).file("talkative.toml", MANIFEST);
+    plan = plan.file("api.key", &format!("{API_KEY}\n")).file("hook", &format!("{HOOK}\n"));
     for (country, provider, _) in NUMBERS {
-        text += &format!("[[routes.country]]\ncountry = \"{country}\"\nsms = [\"{provider}\"]\n");
+        plan = plan.toml(&format!("[[routes.country]]\ncountry = \"{country}\"\nsms = [\"{provider}\"]"));
     }
     for (name, url) in [
         ("good", format!("{}/good", vendor.url())),
@@ -69,20 +69,22 @@ async fn plan(vendor: &HttpOracle, untrusted: &SmtpOracle, relay: &SmtpOracle, p
         ("moved", format!("{}/moved", vendor.url())),
         ("untrusted", format!("https://localhost:{}", untrusted.addr().port())),
     ] {
-        text += &format!(
+        plan = plan.toml(&format!(
             "[provider.{name}]\nkind = \"http\"\nmanifest_file = \"talkative.toml\"\n[provider.{name}.settings]\n\
-             base_url = \"{url}\"\napi_key_file = \"api.key\"\n"
-        );
+             base_url = \"{url}\"\napi_key_file = \"api.key\""
+        ));
     }
     let (port, roots) = (relay.addr().port(), pki.roots());
-    text + &format!(
-        "[provider.relay]\nkind = \"smtp\"\nhost = \"localhost\"\nport = {port}\nusername = \"shop\"\n\
-         password_file = \"smtp.password\"\nca_file = \"{}\"\nfrom = \"no-reply@shop.example\"\n\
-         [provider.hooked]\nkind = \"http\"\nmanifest = \"postmark\"\n[provider.hooked.settings]\n\
-         server_token_file = \"api.key\"\nfrom = \"no-reply@shop.example\"\nreceipt_user = \"hook\"\n\
-         receipt_password_file = \"hook\"\nbase_url = \"http://{closed}\"\n",
+    plan.relay(&format!(
+        "host = \"localhost\"\nport = {port}\nusername = \"shop\"\npassword_file = \"smtp.password\"\nca_file = \"{}\"",
         roots.display()
-    )
+    ))
+    .toml(&format!(
+        "[provider.hooked]\nkind = \"http\"\nmanifest = \"postmark\"\n[provider.hooked.settings]\n\
+         server_token_file = \"api.key\"\nfrom = \"no-reply@shop.example\"\nreceipt_user = \"hook\"\n\
+         receipt_password_file = \"hook\"\nbase_url = \"http://{closed}\""
+    ))
+    .env("RUST_LOG", "trace,hyper=trace,reqwest=trace,sqlx=trace")
 }
 
 /// All that the daemon wrote or said, by where.
@@ -100,16 +102,16 @@ impl Said {
     }
 
     /// Everything that can be read now, but the outbox of the providers.
-    async fn look(&mut self, site: &Site, pid: u32, when: &str) {
-        for file in ["s.db", "s.db-wal", "s.db-shm", "s.db.mark", "log", "keys.toml"] {
-            self.heard(format!("{file}, {when}"), &fs::read(site.path(file)).expect("a file"));
+    async fn look(&mut self, daemon: &Daemon, when: &str) {
+        for file in ["sendonce.db", "sendonce.db-wal", "sendonce.db-shm", "sendonce.db.mark", "log", "keys.toml"] {
+            self.heard(format!("{file}, {when}"), &fs::read(daemon.path(file)).expect("a file"));
         }
-        self.heard("command line", &fs::read(format!("/proc/{pid}/cmdline")).expect("a process"));
+        self.heard("command line", &fs::read(format!("/proc/{}/cmdline", daemon.pid())).expect("a process"));
         for path in ["/metrics", "/readyz"] {
-            self.heard(format!("{path}, {when}"), site.admin(path).await.expect("an answer").text.as_bytes());
+            self.heard(format!("{path}, {when}"), daemon.admin(path).await.expect("an answer").text.as_bytes());
         }
         for path in ["/v1/audit", "/v1/audit?format=csv", "/v1/audit/account", "/v1/unknown"] {
-            self.answered(path, 200, &site.get(path).await);
+            self.answered(path, 200, &daemon.get(path).await);
         }
     }
 
@@ -146,7 +148,7 @@ fn forms(secret: &str) -> Vec<(&'static str, String)> {
 }
 
 /// Requests with secrets in places where none belongs.
-async fn misuse(site: &Site, said: &mut Said) {
+async fn misuse(daemon: &Daemon, said: &mut Said) {
     let good = json!({ "event_id": "bad", "kind": "password_reset", "to": [{ "sms": NUMBERS[0].2 }],
                        "data": { "code": CODE }, "expires_in": 600 });
     let with = |name: &str, value: Value| {
@@ -173,7 +175,7 @@ async fn misuse(site: &Site, said: &mut Said) {
     ];
     for (place, status, body) in bodies {
         let headers = [("Idempotency-Key", "bad"), ("Content-Type", "application/json")];
-        let answer = site.ask(Method::POST, "/v1/notifications", &headers, body).await;
+        let answer = daemon.ask(Method::POST, "/v1/notifications", &headers, body).await;
         said.answered(place, status, &answer);
     }
     let key = format!("{CODE} {STRAY}");
@@ -182,7 +184,7 @@ async fn misuse(site: &Site, said: &mut Said) {
         ("a bad type", 415, vec![("Idempotency-Key", "bad"), ("Content-Type", STRAY)]),
         ("a bad trace", 400, vec![("traceparent", STRAY), ("Cookie", STRAY), ("Content-Type", "application/json")]),
     ] {
-        let answer = site.ask(Method::POST, "/v1/notifications", &headers, good.to_string()).await;
+        let answer = daemon.ask(Method::POST, "/v1/notifications", &headers, good.to_string()).await;
         said.answered(place, status, &answer);
     }
     for (status, path) in [
@@ -192,16 +194,16 @@ async fn misuse(site: &Site, said: &mut Said) {
         (400, format!("/v1/unknown?provider={STRAY}")),
         (400, format!("/v1/audit?from={STRAY}")),
     ] {
-        said.answered(&path.replace(STRAY, "…"), status, &site.get(&path).await);
+        said.answered(&path.replace(STRAY, "…"), status, &daemon.get(&path).await);
     }
     let stranger =
         format!("GET /v1/unknown HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {STRAY}\r\nConnection: close\r\n\r\n");
-    said.heard("a stranger", site.raw(stranger.as_bytes()).await.as_bytes());
+    said.heard("a stranger", daemon.raw(stranger.as_bytes()).await.as_bytes());
     let garbage = format!("{STRAY} {STRAY}\r\n\r\n");
-    said.heard("no HTTP", site.raw(garbage.as_bytes()).await.as_bytes());
+    said.heard("no HTTP", daemon.raw(garbage.as_bytes()).await.as_bytes());
 }
 
-async fn receipts(site: &Site, said: &mut Said) {
+async fn receipts(daemon: &Daemon, said: &mut Said) {
     let proof = format!("Basic {}", BASE64.encode(format!("hook:{HOOK}").as_bytes()));
     let receipt = json!({ "RecordType": "Delivery", "MessageID": "883953f4-6105-42a2-a16a-77a8eac79483",
                           "Recipient": format!("{PERSON}@customer.example"), "Details": STRAY, "Tag": "nobody" });
@@ -212,7 +214,7 @@ async fn receipts(site: &Site, said: &mut Said) {
         ("an unwanted receipt", 404, "good?to=CANARYstray777", vec![], receipt.to_string()),
         ("a lost receipt", 404, "CANARYstray777", vec![], receipt.to_string()),
     ] {
-        let url = format!("http://{}/v1/receipts/{path}", site.api);
+        let url = format!("http://{}/v1/receipts/{path}", daemon.api());
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
         let request = headers.iter().fold(client.post(url).body(body), |r, (name, value)| r.header(*name, *value));
         let response = request.send().await.expect("an answer");
@@ -254,66 +256,67 @@ async fn no_secret_is_found_in_anything_that_the_daemon_keeps_or_says() {
     let refusing = Script::starttls(pki.good()).login("shop", PASSWORD);
     let refusal = Act::Reply("535 5.7.8 CANARYstray777 is not your password");
     let relay = SmtpOracle::start(refusing.on(Stage::Auth, refusal)).await;
-    let site = Site::make(Plan { rest: plan(&vendor, &untrusted, &relay, &pki).await, ..Plan::default() });
-    fs::write(site.path("talkative.toml"), MANIFEST).expect("written");
-    write_secret(&site.path("api.key"), &format!("{API_KEY}\n"));
-    write_secret(&site.path("hook"), &format!("{HOOK}\n"));
-    let daemon = site.start_with(&[("RUST_LOG", "trace,hyper=trace,reqwest=trace,sqlx=trace")]).await;
+    let daemon = Daemon::start(plan(&vendor, &untrusted, &relay, &pki)).await;
     let mut said = Said(vec![]);
 
     let mut ids = vec![];
     for (_, provider, number) in NUMBERS {
         let data = json!({ "code": CODE, "link": link() });
-        let answer = site.post(provider, json!([{ "sms": number }]), data).await;
+        let answer = daemon.post(&event_to(provider, json!([{ "sms": number }]), data)).await;
         said.answered("accepted", 202, &answer);
         ids.push(answer.id());
     }
     let mail = json!({ "event_id": "mail", "kind": "password_reset", "user": USER, "expires_in": 600,
                        "to": [{ "email": format!("{PERSON}@customer.example") }], "data": { "code": CODE } });
     let headers = [("Idempotency-Key", "mail"), ("Content-Type", "application/json")];
-    let answer = site.ask(Method::POST, "/v1/notifications", &headers, mail.to_string()).await;
+    let answer = daemon.ask(Method::POST, "/v1/notifications", &headers, mail.to_string()).await;
     said.answered("accepted", 202, &answer);
     ids.push(answer.id());
-    misuse(&site, &mut said).await;
-    receipts(&site, &mut said).await;
+    misuse(&daemon, &mut said).await;
+    receipts(&daemon, &mut said).await;
 
-    site.reaches(&ids[0], "dispatched").await;
-    site.reaches(&ids[2], "failed").await;
+    daemon.wait_for_state(&ids[0], "dispatched").await;
+    daemon.wait_for_state(&ids[2], "failed").await;
     for n in [1, 4, 5] {
-        until("an attempt that failed", async || site.status(&ids[n]).await["attempts"][0]["outcome"].is_string())
+        wait("an attempt that failed", async || daemon.status(&ids[n]).await["attempts"][0]["outcome"].is_string())
             .await;
     }
-    until("the redirect's end", async || site.status(&ids[3]).await["attempts"][0]["outcome"].is_string()).await;
+    wait("the redirect's end", async || daemon.status(&ids[3]).await["attempts"][0]["outcome"].is_string()).await;
     assert!(vendor.requests().iter().any(|seen| seen.path.contains(CODE)), "the secrets did go to the provider");
-    site.logs(&["the breaker opened", "relay"]).await;
-    said.look(&site, daemon.pid(), "while messages wait").await;
+    daemon.logs(&["the breaker opened", "relay"]).await;
+    said.look(&daemon, "while messages wait").await;
 
     for id in &ids {
-        said.answered("status", 200, &site.get(&format!("/v1/notifications/{id}")).await);
-        let cancelled = site.ask(Method::POST, &format!("/v1/notifications/{id}/cancel"), &[], "").await;
+        said.answered("status", 200, &daemon.get(&format!("/v1/notifications/{id}")).await);
+        let cancelled = daemon.ask(Method::POST, &format!("/v1/notifications/{id}/cancel"), &[], "").await;
         said.heard("cancelled", cancelled.text.as_bytes());
     }
     for n in [1, 3, 4, 5] {
-        site.reaches(&ids[n], "cancelled").await;
+        daemon.wait_for_state(&ids[n], "cancelled").await;
     }
-    let mut store = SqliteConnectOptions::new().filename(site.path("s.db")).connect().await.expect("a connection");
+    let mut store =
+        SqliteConnectOptions::new().filename(daemon.path("sendonce.db")).connect().await.expect("a connection");
     let sealed: i64 = sqlx::query_scalar("SELECT count(*) FROM work").fetch_one(&mut store).await.expect("a count");
     assert_eq!(sealed, 0, "of what is over not even the sealed form is kept");
     store.close().await.expect("closed");
-    said.look(&site, daemon.pid(), "when they are over").await;
+    said.look(&daemon, "when they are over").await;
     assert_eq!(daemon.stop().await, Some(0));
-    for file in ["s.db", "s.db.mark", "log"] {
-        said.heard(format!("{file} after the end"), &fs::read(site.path(file)).expect("a file"));
+    for file in ["sendonce.db", "sendonce.db.mark", "log"] {
+        said.heard(format!("{file} after the end"), &fs::read(daemon.path(file)).expect("a file"));
     }
 
     let vault = |file: &str| {
-        let text = fs::read_to_string(site.path(file)).expect("a key");
+        let text = fs::read_to_string(daemon.path(file)).expect("a key");
         text.split_whitespace().last().expect("a key").to_owned()
     };
     let (sealing, index) = (vault("sealing.keys"), vault("index.key"));
-    let mut secrets = vec![CODE, LINK_TOKEN, USER, API_KEY, HOOK, STRAY, PERSON, PASSWORD, &site.key, &sealing, &index];
+    let mut secrets =
+        vec![CODE, LINK_TOKEN, USER, API_KEY, HOOK, STRAY, PERSON, PASSWORD, daemon.key(), &sealing, &index];
     secrets.extend(NUMBERS.iter().map(|(_, _, number)| number.trim_start_matches('+')));
     let hits: Vec<String> = secrets.iter().flat_map(|secret| said.hits(secret)).collect();
     assert!(hits.is_empty(), "{}", hits.join("\n"));
-    assert!(said.0.iter().any(|(place, text)| place.starts_with("s.db,") && text.contains("untrusted")), "it can find");
+    assert!(
+        said.0.iter().any(|(place, text)| place.starts_with("sendonce.db,") && text.contains("untrusted")),
+        "it can find"
+    );
 }

@@ -18,6 +18,7 @@ use sendonce::provider::gate::Gate;
 use sendonce::provider::smtp::{SmtpError, SmtpProvider, SmtpSettings, StageTimeouts, TlsMode};
 
 use crate::support::pki::Pki;
+use crate::support::port::refusing;
 use crate::support::sample::{dispatch, email, index_key, open_gate};
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
@@ -278,7 +279,7 @@ impl std::io::Write for Log {
 
 #[tokio::test]
 async fn nobody_there_is_certain() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let gone = refusing();
     let from = MailAddress::parse("no-reply@example.org").expect("a mail address");
     let base = SmtpSettings { tls: TlsMode::None, port: gone.port(), ..SmtpSettings::new("127.0.0.1", from) };
     assert_eq!(ending(&provider(base.clone()), 1).await, (NotSent, Reason::Connect));

@@ -62,6 +62,16 @@ impl fmt::Debug for SmtpProvider {
     }
 }
 
+/// RFC 5321 section 4.1.1.10: a client does not close the connection before it has said QUIT.
+impl Drop for SmtpProvider {
+    fn drop(&mut self) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, session) in idle.waiting.drain(..) {
+            session.leave();
+        }
+    }
+}
+
 impl SmtpProvider {
     /// Checks the settings and loads the root certificates; opens no connection.
     ///

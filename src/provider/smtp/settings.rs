@@ -165,7 +165,7 @@ impl fmt::Debug for SmtpSettings {
     }
 }
 
-/// Why settings cannot be used. It never holds a value.
+/// Why settings cannot be used, by the names that they have in the configuration. It never holds a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SmtpError {
     /// The host is neither a DNS name nor an IP address.
@@ -196,6 +196,6 @@ pub enum SmtpError {
     #[error("every time-out must be longer than zero")]
     Timeout,
     /// No root certificate could be read, from the system or from the file.
-    #[error("no usable root certificate in the system's store or in extra_roots")]
+    #[error("no usable root certificate in the system's store or in ca_file")]
     Roots,
 }

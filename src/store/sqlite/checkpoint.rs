@@ -5,8 +5,6 @@
 //! the store falls idle: until the log is emptied, it holds the former content of what was deleted.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -19,7 +17,7 @@ use super::sql;
 use crate::store::StoreError;
 
 const PAUSE: Duration = Duration::from_millis(75);
-/// Pauses without a commit after which the log is emptied.
+/// Pauses without a write after which the log is emptied.
 const IDLE_PAUSES: u32 = 8;
 const LOG_MAX: u64 = 64 * 1024 * 1024;
 /// A writer waits this long at most while the log is being emptied and a reader still needs it.
@@ -32,9 +30,9 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn start(options: SqliteConnectOptions, log: PathBuf, commits: Arc<AtomicU64>) -> Self {
+    pub(super) fn start(options: SqliteConnectOptions, log: PathBuf) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(run(options.busy_timeout(PATIENCE), log, commits, stopped));
+        let task = tokio::spawn(run(options.busy_timeout(PATIENCE), log, stopped));
         Self { stop, task: Mutex::new(Some(task)) }
     }
 
@@ -47,17 +45,18 @@ impl Checkpointer {
     }
 }
 
-async fn run(options: SqliteConnectOptions, log: PathBuf, commits: Arc<AtomicU64>, mut stopped: watch::Receiver<bool>) {
+async fn run(options: SqliteConnectOptions, log: PathBuf, mut stopped: watch::Receiver<bool>) {
     let mut connection: Option<SqliteConnection> = None;
-    let (mut copied, mut idle, mut emptied) = (0, 0, false);
+    let (mut copied, mut idle) = (None, 0);
     while tokio::time::timeout(PAUSE, stopped.changed()).await.is_err() {
-        let committed = commits.load(Ordering::Acquire);
-        let grew = committed != copied;
+        // The file itself tells of a write: a transaction that changed nothing leaves it as it is, and must not pass for
+        // traffic, since the sweep commits such ones for ever.
+        let Some(mark) = tokio::fs::metadata(&log).await.ok().filter(|m| m.len() > 0) else { continue };
+        let (length, written) = (mark.len(), mark.modified().ok());
+        let grew = copied != Some((length, written));
         idle = if grew { 0 } else { u32::saturating_add(idle, 1) };
-        emptied &= !grew;
-        let too_long = grew && tokio::fs::metadata(&log).await.is_ok_and(|m| m.len() > LOG_MAX);
-        let rest = idle >= IDLE_PAUSES && !emptied;
-        if !grew && !rest {
+        let must_empty = idle >= IDLE_PAUSES || (grew && length > LOG_MAX);
+        if !grew && !must_empty {
             continue;
         }
         let conn = match connection.take() {
@@ -70,10 +69,12 @@ async fn run(options: SqliteConnectOptions, log: PathBuf, commits: Arc<AtomicU64
         let conn = connection.insert(conn);
         let passive =
             if grew { sqlx::query(sql::CHECKPOINT_PASSIVE).execute(&mut *conn).await.map(|_| ()) } else { Ok(()) };
-        copied = if passive.is_ok() { committed } else { copied };
-        if too_long || rest {
-            emptied = empty(conn).await.is_ok();
-            // Somebody is in the way: try again after the next stretch of rest, not at every turn.
+        if passive.is_ok() {
+            copied = Some((length, written));
+        }
+        if must_empty {
+            // When somebody is in the way it is tried again after the next stretch of rest, not at every turn.
+            let _ = empty(conn).await;
             idle = 0;
         }
         if matches!(passive, Err(sqlx::Error::WorkerCrashed | sqlx::Error::Io(_))) {

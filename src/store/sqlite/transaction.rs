@@ -1,8 +1,6 @@
 //! The write transaction: each primitive is one statement over a whole batch.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use sqlx::query::Query;
@@ -27,7 +25,6 @@ use crate::store::{StoreError, Transaction};
 pub(super) struct SqliteTransaction {
     writer: OwnedMutexGuard<Writer>,
     now: Timestamp,
-    commits: Arc<AtomicU64>,
     /// Why the transaction has been rolled back already.
     failed: Option<StoreError>,
 }
@@ -35,8 +32,8 @@ pub(super) struct SqliteTransaction {
 type Statement = Query<'static, Sqlite, SqliteArguments>;
 
 impl SqliteTransaction {
-    pub(super) fn new(writer: OwnedMutexGuard<Writer>, now: Timestamp, commits: Arc<AtomicU64>) -> Self {
-        Self { writer, now, commits, failed: None }
+    pub(super) fn new(writer: OwnedMutexGuard<Writer>, now: Timestamp) -> Self {
+        Self { writer, now, failed: None }
     }
 
     /// Runs a statement; a failure ends the transaction, so that no half of a batch can be committed.
@@ -337,7 +334,6 @@ impl Transaction for SqliteTransaction {
         match sqlx::query(sql::COMMIT).execute(connection).await {
             Ok(_) => {
                 self.writer.open = false;
-                self.commits.fetch_add(1, Ordering::Release);
                 Ok(())
             }
             Err(e) => {

@@ -154,23 +154,8 @@ async fn a_fault_of_our_account_is_never_a_fault_of_the_message() {
     }
 }
 
-const BY_STATUS: &str = r#"
-name = "by-status"
-channel = "sms"
-page = "https://vendor.example"
-[settings]
-base_url = {}
-[send]
-method = "POST"
-url = "{{ base_url }}/send"
-form = { to = "{{ to }}" }
-verdict = "status"
-message_id = "header:X-Message-Id"
-answers = [{ status = 200, code = "/messages/0/status", any = ["4"], is = "refused.account" }]
-"#;
-
-const BY_BODY: &str = r#"
-name = "by-body"
+const VENDOR: &str = r#"
+name = "vendor"
 channel = "sms"
 page = "https://vendor.example"
 [settings]
@@ -179,6 +164,15 @@ base_url = {}
 method = "POST"
 url = "{{ base_url }}/send"
 json = { to = "{{ to }}" }
+"#;
+
+const BY_STATUS: &str = r#"
+verdict = "status"
+message_id = "header:X-Message-Id"
+answers = [{ status = 200, code = "/messages/0/status", any = ["4"], is = "refused.account" }]
+"#;
+
+const BY_BODY: &str = r#"
 verdict = "body"
 message_id = "/messages/0/message-id"
 answers = [
@@ -191,8 +185,8 @@ answers = [
 #[tokio::test]
 async fn any_success_is_accepted_where_the_status_decides_and_only_a_told_one_where_the_body_does() {
     let oracle = HttpOracle::start().await;
-    let by_status = custom(BY_STATUS, &oracle.url(), &[]);
-    let by_body = custom(BY_BODY, &oracle.url(), &[]);
+    let by_status = custom(&[VENDOR, BY_STATUS].concat(), &oracle.url(), &[]);
+    let by_body = custom(&[VENDOR, BY_BODY].concat(), &oracle.url(), &[]);
     let ok = r#"{"messages":[{"status":"0","message-id":"v1"},{"status":"1"}]}"#;
     for (status, body, first, second) in [
         (200, ok, "accepted accepted_without_id", "accepted ok"),

@@ -9,10 +9,11 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
 use crate::support::http_oracle::{Accept, Post};
+use crate::support::port::refusing;
 
 #[tokio::test]
 async fn only_a_failure_to_connect_proves_that_nothing_was_sent() {
-    let refusing = HttpOracle::refusing_url().await;
+    let refusing = format!("http://{}", refusing());
     assert_eq!(told(&send(&provider("twilio", &refusing, &[])).await), "not_sent connect");
     let nowhere = provider("twilio", "http://sendonce.invalid", &[("allow_http", "true")]);
     assert_eq!(told(&send(&nowhere).await), "not_sent dns");
@@ -235,7 +236,7 @@ async fn a_key_in_the_url_shows_nowhere_whatever_fails() {
     let oracle = HttpOracle::start().await;
     oracle.play([Reply::status(404), Reply::redirect(302, "/send?key=CANARY1"), Reply::Close]);
     let mut shown = String::new();
-    let refusing = HttpOracle::refusing_url().await;
+    let refusing = format!("http://{}", refusing());
     let plain = oracle.url();
     let tls = oracle.url().replace("http:", "https:");
     oracle.accept(Accept::Garbage);

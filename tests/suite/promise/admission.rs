@@ -6,6 +6,7 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::support::daemon::{event, short_event, wait};
+use crate::support::port::refusing;
 
 #[tokio::test]
 async fn twenty_concurrent_posts_of_one_event_get_one_answer_and_send_once() {
@@ -114,7 +115,7 @@ async fn a_kill_around_admission_leaves_nothing_or_a_whole_row_and_the_repeat_se
 async fn a_second_daemon_on_one_file_is_refused_and_the_first_goes_on() {
     let oracle = oracle(taken).await;
     let first = daemon(&oracle, &[]).await;
-    let second = first.twin().await;
+    let second = first.twin();
     second.spawn();
     assert_eq!(second.ended().await, Some(1), "{}", second.log());
     assert!(second.log().contains("another process"), "{}", second.log());
@@ -162,7 +163,7 @@ async fn what_has_expired_or_has_no_sane_expiry_is_refused_at_admission() {
 
 #[tokio::test]
 async fn a_newer_event_of_the_same_user_takes_the_place_of_one_that_still_waits() {
-    let down = HttpOracle::refusing_url().await;
+    let down = format!("http://{}", refusing());
     let plan = Plan::new().http("probe", &down, &[]).sms(&["probe"]);
     let daemon = Daemon::start(plan.section("dispatch", "max_attempts = 20")).await;
     let mut events = [short_event("b22-f1", 600), short_event("b22-f2", 600)];

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::support::daemon::{event, phone, short_event, wait};
+use crate::support::port::refusing;
 
 #[tokio::test]
 async fn while_our_credentials_are_refused_every_message_waits_and_then_goes_out_once() {
@@ -83,7 +84,7 @@ async fn success_is_what_the_manifest_calls_so_and_an_unreadable_body_is_no_reas
 #[tokio::test]
 async fn a_message_whose_provider_is_down_past_its_expiry_expires_and_is_never_sent() {
     let oracle = HttpOracle::start().await;
-    let down = HttpOracle::refusing_url().await;
+    let down = format!("http://{}", refusing());
     let plan = Plan::new().http("probe", &down, &[]).http("other", &oracle.url(), &[]).sms(&["probe"]);
     let daemon = Daemon::start(plan.section("dispatch", "max_attempts = 20")).await;
     let id = daemon.accept(&short_event("b22-a", 2)).await;
@@ -130,7 +131,7 @@ async fn expired_rows_of_a_restart_are_cleared_without_a_send_and_hold_up_nothin
 #[tokio::test]
 async fn providers_that_hang_or_refuse_do_not_hold_up_the_messages_of_another() {
     let hanging = oracle(|_| Reply::Stall).await;
-    let down = HttpOracle::refusing_url().await;
+    let down = format!("http://{}", refusing());
     let good = oracle(taken).await;
     let plan = Plan::new()
         .http_with("hanging", &hanging.url(), &[], "timeout = \"30s\"\nconcurrency = 4")

@@ -151,7 +151,7 @@ async fn a_write_lock_held_elsewhere_makes_the_store_busy_and_nothing_is_stored(
 }
 
 #[tokio::test]
-async fn a_row_of_the_log_cannot_be_changed() {
+async fn a_row_of_the_log_can_be_neither_changed_nor_removed() {
     let (dir, store) = fresh().await;
     let mut tx = begin(&store).await;
     let record =
@@ -159,8 +159,10 @@ async fn a_row_of_the_log_cannot_be_changed() {
     tx.append(&[record]).await.expect("appends");
     tx.commit().await.expect("commits");
     let mut other = connect(&dir.path().join("s.db")).await;
-    let changed = sqlx::query("UPDATE log SET tenant = 'other'").execute(&mut other).await;
-    assert!(changed.expect_err("refused").to_string().contains("append-only"));
+    for statement in ["UPDATE log SET tenant = 'other'", "DELETE FROM log"] {
+        let done = sqlx::query(statement).execute(&mut other).await;
+        assert!(done.expect_err("refused").to_string().contains("append-only"), "{statement}");
+    }
 }
 
 #[tokio::test]

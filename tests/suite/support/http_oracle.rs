@@ -202,12 +202,6 @@ impl HttpOracle {
         Self { address, state }
     }
 
-    /// A URL of the loopback where nothing listens.
-    pub async fn refusing_url() -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        format!("http://{}", listener.local_addr().expect("its address"))
-    }
-
     /// `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)

@@ -9,7 +9,7 @@ pub mod desk;
 #[allow(dead_code, reason = "the oracle offers more than each topic uses")]
 pub mod http_oracle;
 pub mod pki;
+pub mod port;
 pub mod sample;
-pub mod site;
 pub mod smtp_oracle;
 pub mod smtp_words;

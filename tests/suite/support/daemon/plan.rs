@@ -1,6 +1,7 @@
 //! What a daemon under test is configured with.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// What the test's HTTP provider offers beyond sending.
@@ -16,23 +17,33 @@ pub enum Strategy {
     ReceiptsById,
 }
 
+/// Delays so short that a repeat which should not be would come before any test looks.
+pub const EAGER: &str = "retry = { first = \"10ms\", factor = 1.0, cap = \"10ms\" }";
+
 /// What a daemon is started with.
 pub struct Plan {
-    pub(super) sections: BTreeMap<&'static str, String>,
-    pub(super) more: String,
+    sections: BTreeMap<&'static str, String>,
+    more: String,
     pub(super) files: Vec<(String, String)>,
     pub(super) env: Vec<(String, String)>,
-    pub(super) store: Option<PathBuf>,
+    store: Option<PathBuf>,
+    activated: bool,
 }
 
 impl Plan {
-    /// Short time-outs, and no provider yet.
+    /// Short delays, and no provider yet.
     pub fn new() -> Self {
-        let dispatch = "retry = { first = \"50ms\", factor = 1.5, cap = \"300ms\", jitter = 0.3 }\n\
-                        ask = { first = \"50ms\", factor = 1.5, cap = \"300ms\", jitter = 0.3 }\n\
-                        transit_sms = \"0s\"\ntransit_email = \"0s\"\nsweep_every = \"100ms\"\n";
-        let sections = BTreeMap::from([("dispatch", dispatch.to_owned())]);
-        Self { sections, more: String::new(), files: vec![], env: vec![], store: None }
+        let delays = "retry = { first = \"50ms\", factor = 1.5, cap = \"300ms\", jitter = 0.3 }\n\
+                      ask = { first = \"50ms\", factor = 1.5, cap = \"300ms\", jitter = 0.3 }\n\
+                      transit_sms = \"0s\"\ntransit_email = \"0s\"";
+        Self::plain().section("dispatch", delays)
+    }
+
+    /// The product's own delays, and no provider yet.
+    pub fn plain() -> Self {
+        let sections = BTreeMap::new();
+        let plan = Self { sections, more: String::new(), files: vec![], env: vec![], store: None, activated: false };
+        plan.section("dispatch", "sweep_every = \"100ms\"")
     }
 
     /// Adds lines to a section, such as `admission`, `dispatch`, `store`, `routes` or `templates`.
@@ -77,9 +88,21 @@ impl Plan {
         self.file(&file, &manifest(strategies)).toml(&section)
     }
 
-    /// Adds the sandbox for text messages, with its outbox in `outbox.ndjson`.
+    /// Adds the sandbox as `sandbox`, and routes text messages to it; its outbox is the file `outbox`.
     pub fn sandbox(self) -> Self {
-        self.toml("[provider.sandbox]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox.ndjson\"\n")
+        let section = "[provider.sandbox]\nkind = \"sandbox\"\nchannel = \"sms\"\noutbox = \"outbox\"\n";
+        self.toml(section).sms(&["sandbox"])
+    }
+
+    /// Adds a mail relay as `relay`, with these lines of its section, and routes mail to it.
+    pub fn relay(self, lines: &str) -> Self {
+        let section = "[provider.relay]\nkind = \"smtp\"\nfrom = \"no-reply@shop.example\"\n";
+        self.toml(&format!("{section}{lines}\n")).email(&["relay"])
+    }
+
+    /// The same in clear, at this port of the machine, with more lines.
+    pub fn relay_in_clear(self, port: u16, more: &str) -> Self {
+        self.relay(&format!("host = \"127.0.0.1\"\nport = {port}\ntls = \"none\"\n{more}"))
     }
 
     /// The route of text messages.
@@ -96,6 +119,32 @@ impl Plan {
     pub fn store(mut self, file: &Path) -> Self {
         self.store = Some(file.to_owned());
         self
+    }
+
+    /// The listeners come from the supervisor.
+    pub fn activated(mut self) -> Self {
+        self.activated = true;
+        self
+    }
+
+    /// The text of the configuration of a daemon in `dir`.
+    pub(super) fn configuration(&self, dir: &Path, tenant: &str, api: SocketAddr, admin: SocketAddr) -> String {
+        let listen = |address: SocketAddr| if self.activated { "systemd".to_owned() } else { address.to_string() };
+        let store = self.store.clone().unwrap_or_else(|| dir.join("sendonce.db"));
+        let mut sections = self.sections.clone();
+        for (name, lines) in [
+            ("server", format!("listen = \"{}\"\nadmin_listen = \"{}\"\n", listen(api), listen(admin))),
+            ("server", format!("public_url = \"http://{api}\"\n")),
+            ("store", format!("url = \"sqlite:{}\"\n", store.display())),
+            ("vault", "sealing_keys_file = \"sealing.keys\"\nindex_key_file = \"index.key\"\n".to_owned()),
+            ("keys", "file = \"keys.toml\"\n".to_owned()),
+        ] {
+            sections.entry(name).or_default().push_str(&lines);
+        }
+        let mut text: String = sections.iter().map(|(name, lines)| format!("[{name}]\n{lines}\n")).collect();
+        let more = self.more.replace("{dir}", &dir.display().to_string());
+        text.push_str(&format!("[[tenant]]\nname = \"{tenant}\"\n\n{more}"));
+        text
     }
 }
 
