@@ -14,6 +14,7 @@ pub mod http;
 pub mod keys;
 pub mod ledger;
 pub mod metrics;
+pub mod node;
 pub mod process;
 pub mod provider;
 pub mod render;

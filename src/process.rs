@@ -54,6 +54,11 @@ pub async fn stopping(mut stop: watch::Receiver<Stop>) {
     let _ = stop.wait_for(|s| *s >= Stop::Drain).await;
 }
 
+/// What the machine calls itself.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Tells the supervisor that the daemon takes requests.
 pub fn notify_ready() {
     notify(NotifyState::Ready);

@@ -43,11 +43,11 @@ impl Format {
 /// Where the rows of an export come from.
 #[async_trait]
 pub trait LogPages: Send + Sync + 'static {
-    /// How many rows match now.
+    /// The position up to which the log is complete now.
     ///
     /// # Errors
     /// What the store reports.
-    async fn count(&self, filter: &LogFilter) -> Result<u64, LedgerError>;
+    async fn end(&self) -> Result<i64, LedgerError>;
 
     /// Up to `limit` matching rows after position `after`, in order of position.
     ///
@@ -58,8 +58,8 @@ pub trait LogPages: Send + Sync + 'static {
 
 #[async_trait]
 impl LogPages for Ledger {
-    async fn count(&self, filter: &LogFilter) -> Result<u64, LedgerError> {
-        self.log_count(filter).await
+    async fn end(&self) -> Result<i64, LedgerError> {
+        self.log_end().await
     }
 
     async fn page(&self, filter: &LogFilter, after: i64, limit: u32) -> Result<Vec<LogRow>, LedgerError> {
@@ -72,41 +72,33 @@ struct Export<P> {
     filter: LogFilter,
     format: Format,
     after: i64,
-    /// Rows still to come; `None` before the first page.
-    left: Option<u64>,
+    /// Whether the first piece was made.
+    begun: bool,
     over: bool,
 }
 
 impl<P: LogPages> Export<P> {
     /// The next piece: the header alone, or a page.
     async fn next(&mut self) -> Result<Option<Bytes>, LedgerError> {
-        let left = match self.left {
-            Some(left) => left,
-            None => {
-                let count = self.pages.count(&self.filter).await?;
-                self.left = Some(count);
-                if self.format == Format::Csv {
-                    return Ok(Some(csv_header().into()));
-                }
-                count
+        if !self.begun {
+            let end = self.pages.end().await?;
+            self.filter.up_to = Some(self.filter.up_to.map_or(end, |wanted| wanted.min(end)));
+            self.begun = true;
+            if self.format == Format::Csv {
+                return Ok(Some(csv_header().into()));
             }
-        };
-        let limit = PAGE.min(u32::try_from(left).unwrap_or(PAGE));
-        if limit == 0 {
-            return Ok(None);
         }
-        let rows = self.pages.page(&self.filter, self.after, limit).await?;
+        let rows = self.pages.page(&self.filter, self.after, PAGE).await?;
         let Some(last) = rows.last() else { return Ok(None) };
         self.after = last.pos;
-        self.left = Some(left.saturating_sub(rows.len() as u64));
+        self.over = rows.len() < PAGE as usize;
         Ok(Some(self.format.lines(&rows).into()))
     }
 }
 
 /// The matching rows as lines.
 ///
-/// The log only grows at its end, so that the rows which match at the beginning are the first so many: the stream ends
-/// after those, however fast new ones come and however slowly it is read. It reads a page when it is polled for one and
+/// The stream ends where the log is complete when it begins, however fast new rows come and however slowly it is read. It reads a page when it is polled for one and
 /// holds no transaction in between. An error is its last item, so that whoever passes it on can break off instead of
 /// ending well. Recording that the export was taken is the caller's part.
 pub fn stream<P: LogPages>(
@@ -114,13 +106,13 @@ pub fn stream<P: LogPages>(
     filter: LogFilter,
     format: Format,
 ) -> impl Stream<Item = Result<Bytes, LedgerError>> + Send + 'static {
-    let export = Export { pages, filter, format, after: 0, left: None, over: false };
+    let export = Export { pages, filter, format, after: 0, begun: false, over: false };
     unfold(export, async |mut export| {
         if export.over {
             return None;
         }
         let piece = export.next().await.transpose()?;
-        export.over = piece.is_err();
+        export.over |= piece.is_err();
         Some((piece, export))
     })
 }

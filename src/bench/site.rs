@@ -26,6 +26,9 @@ use super::{BenchError, OpenStore, PROVIDER, Plan, TENANT, Tell, ceiling, now};
 /// How long what was admitted may take to reach the provider.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The variable that holds the password of a database that wants one.
+const PASSWORD: &str = "SENDONCE_BENCH_PASSWORD";
+
 const MANIFEST: &str = r#"name = "sink"
 channel = "sms"
 page = "https://sendonce.example/bench"
@@ -62,6 +65,8 @@ pub(super) struct Site {
     tell: Tell,
     dir: PathBuf,
     key: String,
+    /// The daemon's name among nodes: one that no earlier run had, which might be taken for alive.
+    node: String,
     /// How many stores there were before this one; names the file of the embedded one.
     stores: u32,
 }
@@ -85,13 +90,14 @@ fn write_private(path: &Path, text: &str) -> Result<(), BenchError> {
 impl Site {
     /// Makes the directory with keys and manifest, and starts the provider.
     pub async fn new(plan: Plan, opener: Rc<dyn OpenStore>, tell: Tell) -> Result<Self, BenchError> {
-        let dir = plan.dir.join(format!("sendonce-bench-{:016x}", rand::random::<u64>()));
+        let node = format!("sendonce-bench-{:016x}", rand::random::<u64>());
+        let dir = plan.dir.join(&node);
         DirBuilder::new().mode(0o700).create(&dir).map_err(failed("the bench's directory"))?;
         let dir = dir.canonicalize().map_err(failed("the bench's directory"))?;
         let sink = Arc::new(Sink::start().await.map_err(failed("the provider's port"))?);
         let maker = Maker::new().map_err(|_| BenchError::Answer("a name of the bench"))?;
         let numbers = Arc::new(AtomicU64::new(1));
-        let mut site = Self { plan, maker, sink, numbers, opener, tell, dir, key: String::new(), stores: 0 };
+        let mut site = Self { plan, maker, sink, numbers, opener, tell, dir, key: String::new(), node, stores: 0 };
         site.own(&["keys", "init", &site.path("")])?;
         let roles = ["--role", "sender", "--role", "auditor"];
         let new = ["keys", "new", "--file", &site.path("keys.toml"), "--tenant", TENANT];
@@ -136,11 +142,10 @@ impl Site {
     fn configure(&self, lane: Lane, ports: (u16, u16)) -> Result<PathBuf, BenchError> {
         let store = match &self.plan.store {
             None => format!("url = {:?}", format!("sqlite:{}", self.store_file().display())),
-            Some(url) => {
-                // In a file of its own, because it may hold a password.
-                write_private(&self.dir.join("store.url"), url)?;
-                "url_file = \"store.url\"\nmark_file = \"store.mark\"".to_owned()
+            Some(url) if std::env::var_os(PASSWORD).is_some() => {
+                format!("url = {url:?}\nmark = \"store.mark\"\npassword_env = \"{PASSWORD}\"")
             }
+            Some(url) => format!("url = {url:?}\nmark = \"store.mark\""),
         };
         let bounds = match lane {
             Lane::Held => "concurrency = 1\nrate = 0.01".to_owned(),
@@ -148,12 +153,13 @@ impl Site {
         };
         let text = format!(
             "[server]\nlisten = \"127.0.0.1:{}\"\nadmin_listen = \"127.0.0.1:{}\"\nmax_connections = 4096\n\
-             [store]\n{store}\n[vault]\nsealing_keys_file = \"sealing.keys\"\nindex_key_file = \"index.key\"\n\
+             [store]\n{store}\n[node]\nname = \"{}\"\n[vault]\nsealing_keys_file = \"sealing.keys\"\nindex_key_file = \"index.key\"\n\
              [keys]\nfile = \"keys.toml\"\n[log]\nlevel = \"warn\"\n[[tenant]]\nname = \"{TENANT}\"\n\
              [routes]\nsms = [\"{PROVIDER}\"]\n[provider.{PROVIDER}]\nkind = \"http\"\nmanifest_file = \"sink.toml\"\n\
              {bounds}\n[provider.{PROVIDER}.settings]\nbase_url = \"http://127.0.0.1:{}\"\n",
             ports.0,
             ports.1,
+            self.node,
             self.sink.port()
         );
         let path = self.dir.join("sendonce.toml");

@@ -43,7 +43,8 @@ pub(super) struct BenchArgs {
     /// Attempts under way at once at a provider that answers at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
     in_flight: u16,
-    /// `sqlite`, or the URL of a PostgreSQL database that the bench may fill and nothing else uses
+    /// `sqlite`, or the URL of a PostgreSQL database that the bench may fill and nothing else uses; its password, if it
+    /// wants one, stands in SENDONCE_BENCH_PASSWORD
     // Not checked while the command line is read: what does not read there is repeated to the terminal, password and all.
     #[arg(long, env = "SENDONCE_BENCH_STORE", hide_env_values = true, value_name = "STORE", default_value = "sqlite")]
     store: StoreUrl,
@@ -103,8 +104,7 @@ struct AsTheDaemon;
 impl OpenStore for AsTheDaemon {
     async fn open(&self, settings: &Settings) -> Result<Arc<dyn Store>, String> {
         let clock: SharedClock = Arc::new(SystemClock);
-        let store = open_store(settings, &clock).await.map_err(|failure| failure.to_string())?;
-        Ok(Arc::new(store))
+        open_store(settings, &clock).await.map_err(|failure| failure.to_string())
     }
 }
 

@@ -9,22 +9,26 @@ use secrecy::ExposeSecret as _;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::{Failure, check_keys, providers};
-use crate::clock::{SharedClock, SystemClock};
-use crate::config::{self, Environment, ProviderSettings, Settings};
+use crate::clock::{FollowingClock, SharedClock, SystemClock};
+use crate::config::{self, Environment, ProviderSettings, Settings, StorePlace};
 use crate::dispatch::{self, Dispatcher, Route, Router};
 use crate::document::{Mistake, Place, show_duration};
 use crate::domain::content::Channel;
-use crate::domain::ids::ProviderName;
+use crate::domain::ids::{BootId, NodeName, ProviderName};
 use crate::domain::receipt::Receipt;
 use crate::http::{self, Api, Authenticate, Principal, Rate, TenantRules};
 use crate::keys::{self, KeyRing};
 use crate::ledger::{Ledger, Parts, Policy, Transit};
 use crate::metrics::Metrics;
+use crate::node::Member;
+use crate::process;
 use crate::provider::Provider;
 use crate::render::templates::Templates;
-use crate::store::StoreError;
 use crate::store::mark::Mark;
+use crate::store::nodes::Identity;
+use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::sqlite::{SqliteOptions, SqliteStore};
+use crate::store::{Store, StoreError};
 use crate::vault::{IndexKey, Vault, random};
 
 /// How many receipts of the sandbox may wait for the ledger.
@@ -36,6 +40,7 @@ const LONG_POLLS: usize = 1024;
 /// The daemon, put together and not yet started.
 pub(super) struct Assembly {
     pub ledger: Ledger,
+    pub member: Member,
     pub router: Arc<Router>,
     pub metrics: Metrics,
     pub clock: SharedClock,
@@ -47,6 +52,23 @@ pub(super) struct Assembly {
 
 fn draw() -> f64 {
     rand::random()
+}
+
+fn new_boot() -> BootId {
+    BootId::new(*random())
+}
+
+/// The configured name, or the host's.
+fn node_name(settings: &Settings) -> Result<NodeName, Failure> {
+    settings.node.name.clone().map_or_else(
+        || {
+            NodeName::parse(&process::host_name()).map_err(|e| {
+                let place = Place { key: "node.name".to_owned(), ..settings.place.clone() };
+                Failure::mistakes(&[Mistake { place, message: format!("must be given, since the host's name {e}") }])
+            })
+        },
+        Ok,
+    )
 }
 
 /// What a composition needs besides the store: the keys are checked, the providers built.
@@ -225,48 +247,85 @@ fn policy(settings: &Settings) -> Policy {
         key_retention: r.keys,
         receipt_retention: r.receipts,
         receipts_kept: r.receipts_kept,
+        begins_after_loss: match settings.store.place {
+            // The file's lock tells that whoever had it before is dead.
+            StorePlace::Sqlite(_) => None,
+            StorePlace::Postgres { .. } => Some(d.start_by),
+        },
         queue: a.queue,
         batch: a.batch,
     }
 }
 
 /// What to tell when the store does not open.
-pub(super) fn store_failure(settings: &Settings, error: StoreError) -> Failure {
-    Failure::failed(format!("{}: {error}", settings.store.path.display()))
+fn store_failure(settings: &Settings, error: StoreError) -> Failure {
+    let place = match &settings.store.place {
+        StorePlace::Sqlite(path) => path.display().to_string(),
+        StorePlace::Postgres { .. } => "PostgreSQL".to_owned(),
+    };
+    Failure::failed(format!("{place}: {error}"))
 }
 
 /// Opens the store, and brings its schema up to date.
-pub(super) async fn open_store(settings: &Settings, clock: &SharedClock) -> Result<SqliteStore, Failure> {
-    let options = SqliteOptions { busy_timeout: settings.store.busy_timeout, ..SqliteOptions::default() };
-    let opened = SqliteStore::open(&settings.store.path, clock.clone(), options).await;
+pub(super) async fn open_store(settings: &Settings, clock: &SharedClock) -> Result<Arc<dyn Store>, Failure> {
+    let busy_timeout = settings.store.busy_timeout;
+    let opened: Result<Arc<dyn Store>, StoreError> = match &settings.store.place {
+        StorePlace::Sqlite(path) => {
+            let options = SqliteOptions { busy_timeout, ..SqliteOptions::default() };
+            SqliteStore::open(path, clock.clone(), options).await.map(|store| Arc::new(store) as _)
+        }
+        StorePlace::Postgres { url, password, .. } => {
+            let options = PostgresOptions { busy_timeout, ..PostgresOptions::default() };
+            PostgresStore::open(url, password.as_ref(), options).await.map(|store| Arc::new(store) as _)
+        }
+    };
     opened.map_err(|e| store_failure(settings, e))
+}
+
+/// The clock that all of the daemon goes by: the store's.
+fn clock_of(settings: &Settings) -> SharedClock {
+    match settings.store.place {
+        StorePlace::Sqlite(_) => Arc::new(SystemClock),
+        StorePlace::Postgres { .. } => Arc::new(FollowingClock::new(SystemClock)),
+    }
+}
+
+fn open_mark(settings: &Settings) -> Result<Mark, Failure> {
+    let path = match &settings.store.place {
+        StorePlace::Sqlite(path) => {
+            let mut path = path.clone().into_os_string();
+            path.push(".mark");
+            path.into()
+        }
+        StorePlace::Postgres { mark, .. } => mark.clone(),
+    };
+    Mark::open(&path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))
 }
 
 /// Puts everything together and opens the store.
 pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
-    let clock: SharedClock = Arc::new(SystemClock);
+    let clock = clock_of(settings);
     let Checked { vault, index, router, receipts } = checked(settings, &clock)?;
     let templates = Arc::new(templates(settings).map_err(|m| Failure::mistakes(&m))?);
     let keys = KeyRing::load(&settings.keys.file).map_err(|e| Failure::failed(e.to_string()))?;
     let metrics = Metrics::default();
     let store = open_store(settings, &clock).await?;
-    let mut mark = settings.store.path.clone().into_os_string();
-    mark.push(".mark");
-    let mark = Mark::open(mark.as_ref()).map_err(|e| store_failure(settings, e))?;
+    let identity = Arc::new(Identity::new(node_name(settings)?, new_boot()));
     let parts = Parts {
-        store: Arc::new(store),
+        store: store.clone(),
         routes: router.clone(),
         vault,
         index: index.clone(),
         clock: clock.clone(),
         policy: policy(settings),
-        boot: data_encoding::HEXLOWER.encode(random::<8>().as_slice()),
+        identity: identity.clone(),
         metrics: metrics.clone(),
         draw,
-        mark: Some(mark),
+        mark: Some(open_mark(settings)?),
     };
     let ledger = Ledger::start(parts).await.map_err(|e| Failure::failed(e.to_string()))?;
-    Ok(Assembly { ledger, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
+    let member = Member { store, clock: clock.clone(), identity, lease: settings.node.lease, boots: new_boot, draw };
+    Ok(Assembly { ledger, member, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
 }
 
 impl Assembly {

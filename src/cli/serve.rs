@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
-use super::compose::{assemble, load};
+use super::compose::{Assembly, assemble, load};
 use super::{ConfigFile, Failure};
 use crate::config::{LogFormat, Settings};
 use crate::dispatch::Dispatcher;
+use crate::domain::ids::NodeName;
 use crate::domain::receipt::Receipt;
 use crate::http::server::{Bounds, serve};
 use crate::http::{self, admin};
@@ -50,13 +52,7 @@ async fn live(settings: &Settings, mut sockets: Sockets, ready: impl FnOnce(&Tcp
     let admin_listener = listen(&mut sockets, Door::Admin, settings).await?;
     let mut assembly = assemble(settings).await?;
     let ledger = assembly.ledger.clone();
-    // Before anything is claimed: what an earlier boot left under way is nobody's, and unknown.
-    if ledger.is_held() {
-        tracing::error!(alert = true, "the store is older than it was seen to be; run `sendonce recover`");
-    } else {
-        let unknown = ledger.take_over().await.map_err(|e| Failure::failed(e.to_string()))?;
-        tracing::info!(unknown, "taken over from the earlier boot");
-    }
+    let Some(mut keeping) = join(&assembly, &signals).await? else { return Ok(()) };
     let dispatcher = Arc::new(assembly.dispatcher(settings));
     let (stop, stopping) = watch::channel(false);
     let bounds = Bounds {
@@ -82,17 +78,47 @@ async fn live(settings: &Settings, mut sockets: Sockets, ready: impl FnOnce(&Tcp
     process::notify_ready();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "ready");
 
-    process::stopping(signals.clone()).await;
+    let evicted = tokio::select! {
+        () = process::stopping(signals.clone()) => false,
+        _ = &mut keeping => true,
+    };
     process::notify_stopping(settings.dispatch.drain_timeout);
-    tracing::info!("stopping");
+    tracing::info!(evicted, "stopping");
     stop.send_replace(true);
-    let drained = drain(settings, signals, &ledger, &dispatcher, api).await;
+    let drained = drain(settings, signals, &dispatcher, api).await;
+    // To the end of the drain, so that nobody takes for dead what still runs; no longer, so that the name is not taken anew.
+    keeping.abort();
+    ledger.close().await;
     admin_stop.send_replace(true);
     let _ended = admin.await;
-    match drained {
-        true => Ok(()),
-        false => Err(Failure::failed("stopped before everything under way had ended; it is stored as unknown")),
+    match (evicted, drained) {
+        (true, _) => Err(Failure::failed("another process has taken the node's name; give each node one of its own")),
+        (false, true) => Ok(()),
+        (false, false) => {
+            Err(Failure::failed("stopped before everything under way had ended; it is stored as unknown"))
+        }
     }
+}
+
+/// Becomes a node of the store, and ends what an earlier boot left under way. `None`: told to stop meanwhile.
+async fn join(assembly: &Assembly, signals: &watch::Receiver<Stop>) -> Result<Option<JoinHandle<NodeName>>, Failure> {
+    let ledger = &assembly.ledger;
+    tokio::select! {
+        enrolled = assembly.member.enrol() => enrolled.map_err(|e| Failure::failed(e.to_string()))?,
+        () = process::stopping(signals.clone()) => {
+            ledger.close().await;
+            return Ok(None);
+        }
+    }
+    let keeping = tokio::spawn(assembly.member.clone().keep());
+    // Before anything is claimed: what an earlier boot left under way is nobody's, and unknown.
+    if ledger.is_held() {
+        tracing::error!(alert = true, "the store is older than it was seen to be; run `sendonce recover`");
+    } else {
+        let unknown = ledger.take_over().await.map_err(|e| Failure::failed(e.to_string()))?;
+        tracing::info!(unknown, "taken over from the earlier boot");
+    }
+    Ok(Some(keeping))
 }
 
 async fn listen(sockets: &mut Sockets, door: Door, settings: &Settings) -> Result<TcpListener, Failure> {
@@ -109,9 +135,8 @@ async fn listen(sockets: &mut Sockets, door: Door, settings: &Settings) -> Resul
 async fn drain(
     settings: &Settings,
     signals: watch::Receiver<Stop>,
-    ledger: &Ledger,
     dispatcher: &Dispatcher,
-    api: tokio::task::JoinHandle<bool>,
+    api: JoinHandle<bool>,
 ) -> bool {
     let mut now = signals;
     let hurried = async {
@@ -125,16 +150,14 @@ async fn drain(
         tracing::info!(complete = drained.complete, given_up = drained.given_up, "drained");
         drained.complete && requests.unwrap_or(false)
     };
-    let complete = tokio::select! {
+    tokio::select! {
         complete = orderly => complete,
         () = hurried => {
             let drained = dispatcher.drain(Duration::ZERO).await;
             tracing::warn!(given_up = drained.given_up, "stopped at once");
             false
         }
-    };
-    ledger.close().await;
-    complete
+    }
 }
 
 /// Why no traffic should come here now.
@@ -147,6 +170,7 @@ fn readiness(ledger: &Ledger, dispatcher: &Arc<Dispatcher>, stopping: &watch::Re
             (ledger.is_held(), "the store was restored from an older copy; run `sendonce recover`"),
             (!ledger.writable(), "the store cannot be written"),
             (!view.clock_steady, "the wall clock cannot be believed"),
+            (!view.lease_held, "the node's lease has run out"),
             (view.unstored > 0, "results wait to be stored"),
         ];
         reasons.into_iter().filter(|(is_so, _)| *is_so).map(|(_, reason)| reason.to_owned()).collect()

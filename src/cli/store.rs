@@ -7,7 +7,6 @@ use super::compose::{assemble, open_store};
 use super::{ConfigFile, Failure, RecoverArgs, show};
 use crate::clock::{SharedClock, SystemClock};
 use crate::config::Settings;
-use crate::store::Store as _;
 
 fn settings(config: &ConfigFile) -> Result<Settings, Failure> {
     Settings::load(&config.path).map_err(|m| Failure::mistakes(&m))

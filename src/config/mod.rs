@@ -11,6 +11,7 @@ mod provider;
 mod route;
 pub mod secret;
 mod server;
+mod store;
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,8 @@ pub use provider::{
 };
 pub use route::{Country, Routes};
 pub use secret::Environment;
-pub use server::{Keys, Listen, Log, LogFormat, Server, Store, Templates, VaultKeys};
+pub use server::{Keys, Listen, Log, LogFormat, Node, Server, Templates, VaultKeys};
+pub use store::{Store, StorePlace};
 
 /// The whole configuration.
 #[derive(Clone, Debug)]
@@ -31,6 +33,8 @@ pub struct Settings {
     pub server: Server,
     /// `[store]`: where rows are kept.
     pub store: Store,
+    /// `[node]`: which one this is of several on one store.
+    pub node: Node,
     /// `[vault]`: the keys behind sealed values and keyed hashes.
     pub vault: VaultKeys,
     /// `[keys]`: the API keys.
@@ -103,6 +107,7 @@ impl Settings {
         let mut settings = Self {
             server: Server::read(root.section("server")),
             store: Store::read(root.section("store"), &context),
+            node: Node::read(root.section("node")),
             vault: VaultKeys::read(root.section("vault"), &context),
             keys: Keys::read(root.section("keys"), &context),
             dispatch: Dispatch::read(root.section("dispatch")),

@@ -1,4 +1,4 @@
-//! The sections that say where things are: `[server]`, `[store]`, `[vault]`, `[keys]`, `[templates]`, `[log]`.
+//! The sections that say where things are: `[server]`, `[node]`, `[vault]`, `[keys]`, `[templates]`, `[log]`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use secrecy::SecretString;
 
 use super::Context;
 use crate::document::Table;
+use crate::domain::ids::NodeName;
 
-const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -127,30 +127,31 @@ pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// `[store]`.
+/// `[node]`.
 #[derive(Clone, Debug)]
-pub struct Store {
-    /// The SQLite file, from `url = "sqlite:PATH"`. Required.
-    pub path: PathBuf,
-    /// How long a write waits for another process's lock, 100 ms to 1 min. Default 5 s.
-    pub busy_timeout: Duration,
+pub struct Node {
+    /// What this node is called among those that share the store; each needs a name of its own, the same from one start
+    /// to the next. Default none, which means the host's name.
+    pub name: Option<NodeName>,
+    /// How long a node may be silent before others take it for dead, 3 s to 5 min. Default 15 s.
+    pub lease: Duration,
 }
 
-impl Store {
-    pub(super) fn read(mut t: Table, context: &Context<'_>) -> Self {
-        let url = t.need_str("url");
-        let path = match url.split_once(':') {
-            Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
-            _ => "",
+impl Default for Node {
+    fn default() -> Self {
+        Self { name: None, lease: 15 * SECOND }
+    }
+}
+
+impl Node {
+    pub(super) fn read(mut t: Table) -> Self {
+        let d = Self::default();
+        let node = Self {
+            name: t.parsed("name", NodeName::parse),
+            lease: t.duration("lease", 3 * SECOND..=5 * MINUTE).unwrap_or(d.lease),
         };
-        if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            t.wrong("url", "PostgreSQL is not supported by this build yet; use \"sqlite:PATH\"");
-        } else if !url.is_empty() && (path.is_empty() || path.contains(['?', '#']) || path == ":memory:") {
-            t.wrong("url", "must be \"sqlite:\" and the path of a file");
-        }
-        let busy_timeout = t.duration("busy_timeout", 100 * MILLISECOND..=MINUTE).unwrap_or(5 * SECOND);
         t.finish();
-        Self { path: context.base.join(path), busy_timeout }
+        node
     }
 }
 

@@ -47,6 +47,14 @@ pub trait Desk: Send + Sync {
     async fn work_counts(&self) -> Result<Vec<WorkCounts>, LedgerError>;
     /// See [`Ledger::last_time`].
     async fn last_time(&self) -> Result<Timestamp, LedgerError>;
+    /// See [`Ledger::holds_lease`].
+    fn holds_lease(&self) -> bool {
+        true
+    }
+    /// See [`Ledger::leads`].
+    fn leads(&self) -> bool {
+        true
+    }
     /// See [`Ledger::wakes`].
     fn wakes(&self, provider: &ProviderName, ask: bool) -> Arc<Notify>;
 }
@@ -101,6 +109,14 @@ impl Desk for Ledger {
 
     async fn last_time(&self) -> Result<Timestamp, LedgerError> {
         self.last_time().await
+    }
+
+    fn holds_lease(&self) -> bool {
+        self.holds_lease()
+    }
+
+    fn leads(&self) -> bool {
+        self.leads()
     }
 
     fn wakes(&self, provider: &ProviderName, ask: bool) -> Arc<Notify> {

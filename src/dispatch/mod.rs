@@ -92,6 +92,8 @@ pub struct View {
     pub lanes: Vec<LaneView>,
     /// The wall clock can be believed; else nothing is sent or expired.
     pub clock_steady: bool,
+    /// The node's lease runs; else nothing is sent.
+    pub lease_held: bool,
     /// Results that wait for the store; while there are any nothing is claimed.
     pub unstored: usize,
     /// It is stopping.
@@ -101,7 +103,7 @@ pub struct View {
 impl View {
     /// Work is taken as it should be.
     pub fn is_ready(&self) -> bool {
-        self.clock_steady && self.unstored == 0 && !self.draining
+        self.clock_steady && self.lease_held && self.unstored == 0 && !self.draining
     }
 }
 
@@ -145,6 +147,7 @@ impl Dispatcher {
         View {
             lanes: lanes.collect(),
             clock_steady: self.shared.clock_steady.load(Ordering::SeqCst),
+            lease_held: self.shared.desk.holds_lease(),
             unstored: self.shared.unstored.load(Ordering::SeqCst),
             draining: self.shared.is_draining(),
         }

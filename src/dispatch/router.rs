@@ -137,4 +137,8 @@ impl Routes for Router {
     fn is_open(&self, provider: &ProviderName) -> bool {
         !self.is_closed(provider)
     }
+
+    fn has_room(&self, provider: &ProviderName) -> bool {
+        self.stations.get(provider).is_some_and(|station| station.budget(self.clock.since_boot()) > 0)
+    }
 }

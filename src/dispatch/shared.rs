@@ -95,9 +95,13 @@ impl Shared {
         *self.draining.borrow()
     }
 
-    /// New attempts may be claimed: their results can be stored, the clock is believed, nobody stops us.
+    /// New attempts may be claimed: their results can be stored, the clock is believed, no other node takes us for dead,
+    /// nobody stops us.
     pub(super) fn may_claim(&self) -> bool {
-        !self.is_draining() && self.clock_steady.load(Ordering::SeqCst) && self.unstored.load(Ordering::SeqCst) == 0
+        !self.is_draining()
+            && self.clock_steady.load(Ordering::SeqCst)
+            && self.unstored.load(Ordering::SeqCst) == 0
+            && self.desk.holds_lease()
     }
 
     /// Sleeps, but not into the drain.

@@ -45,7 +45,14 @@ async fn sweep(shared: &Shared, shown: &mut BTreeSet<(ProviderName, State)>) -> 
             break;
         }
     }
-    show_work(shared, shown).await
+    if shared.desk.leads() {
+        return show_work(shared, shown).await;
+    }
+    // One node shows the numbers of the store; they must not stand still on another.
+    shared.metrics.work.clear();
+    shared.metrics.lateness_seconds.clear();
+    shown.clear();
+    Ok(())
 }
 
 /// Shows how much work there is and how late it is. What has gone is shown as zero, not as its last value.

@@ -123,9 +123,24 @@ name_type!(
     Ticket, 64, "A-Z a-z 0-9 . _ : -", is_key_char
 );
 name_type!(
+    /// The name of a node: of a process that shares its store with others, the same from one start to the next.
+    NodeName, 64, "A-Z a-z 0-9 . _ -", |c| c != ':' && is_key_char(c)
+);
+name_type!(
+    /// One life of a node, from a start or a lost lease on: the owner of what it works on. Never used twice.
+    BootId, 32, "A-Z a-z 0-9 . _ : -", is_key_char
+);
+name_type!(
     /// Who did something: a key's id, or a part of the daemon.
     ActorName, 64, "A-Z a-z 0-9 . _ : -", is_key_char
 );
+
+impl BootId {
+    /// Makes an id from random bytes.
+    pub fn new(random: [u8; 8]) -> Self {
+        Self(HEXLOWER.encode(&random).into())
+    }
+}
 
 /// The id of a notification: a UUIDv7 (RFC 9562 section 5.7), shown as `ntf_` and the UUID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

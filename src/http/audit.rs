@@ -54,6 +54,7 @@ pub(super) async fn export(
         notification: query.take("notification", NotificationId::parse)?,
         event_id: query.take("event_id", EventId::parse)?,
         what: query.take("what", |text| What::from_code(text).ok_or(()))?,
+        up_to: None,
     };
     query.nothing_else()?;
     let mut record = Record::new(now, principal.tenant.clone(), What::Exported, principal.actor());

@@ -24,6 +24,9 @@ pub(super) const LONGEST: Duration = Duration::from_secs(60);
 /// Under load every commit wakes every waiter; each reads again at most so often.
 const PACE: Duration = Duration::from_millis(100);
 
+/// What another node has changed is seen so soon.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// Which notification is wanted.
 pub(super) enum Wanted {
     Id(NotificationId),
@@ -72,6 +75,7 @@ pub(super) async fn answer(
             let mut pause = pin!(sleep(PACE));
             let changed = tokio::select! {
                 changed = commits.changed() => changed.is_ok(),
+                () = sleep(LOOK_EVERY) => true,
                 () = &mut over => false,
                 () = told_to(&mut stopping) => false,
             };

@@ -1,6 +1,7 @@
 //! Taking due work: to send it, to ask about it, or to move it to another provider.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use crate::domain::audit::{Actor, DaemonPart, What};
 use crate::domain::ids::{KeyedHash, NotificationId, ProviderName, Ticket};
@@ -13,7 +14,7 @@ use crate::store::{StoreError, Transaction};
 use super::book::{Book, Telling};
 use super::command::{Asking, Claimed, Question};
 use super::core::{Core, NextQuestion};
-use super::settle::ask_next;
+use super::settle::{ask_next, end_later};
 
 const NOTHING_FOLLOWS: Outlook = Outlook { in_time: false, another_address: false, max_attempts: 0 };
 
@@ -64,7 +65,7 @@ fn begin(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Claimed
     let asked = core.asked_for_attempt(entry.work.as_ref()?, &life, now);
     let state = book.change(id)?;
     state.asked = asked;
-    state.owner = Some(core.boot.clone());
+    state.owner = Some(core.identity.boot().to_string());
     state.queue = None;
     core.claimed(book.get(id)?.work.as_ref()?, false)
 }
@@ -152,7 +153,7 @@ fn probe(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Questio
     book.apply(id, Fact::ProbeBegun, NOTHING_FOLLOWS, how).ok()?;
     let now = book.now;
     let state = book.change(id)?;
-    state.owner = Some(core.boot.clone());
+    state.owner = Some(core.identity.boot().to_string());
     state.queue = None;
     state.due_at = now;
     let asked = state.asked.as_mut()?;
@@ -209,10 +210,13 @@ pub(super) async fn reroute(
     Ok(moved)
 }
 
-/// What another boot left under way: nobody knows how it ended.
-pub(super) fn strand(core: &Core, book: &mut Book<'_>, id: NotificationId) -> bool {
+/// What a boot that is over left under way: nobody knows how it ended.
+pub(super) fn strand(core: &Core, book: &mut Book<'_>, id: NotificationId, owner: &str) -> bool {
     let Some(entry) = book.get(id) else { return false };
-    let Some(work) = entry.work.as_ref().filter(|w| w.state.owner.as_deref() != Some(&core.boot)) else { return false };
+    let Some(work) = entry.work.as_ref().filter(|w| w.state.owner.as_deref() == Some(owner)) else { return false };
+    // What is only cut off or paused may still begin, and then runs into its time-outs.
+    let timeout = core.routes.abilities(&work.state.provider).map_or(Duration::ZERO, |a| a.send_timeout);
+    let ends_in = core.policy.begins_after_loss.map_or(Duration::ZERO, |begins_in| begins_in.saturating_add(timeout));
     let life = work.state.life;
     let (fact, what) = match (life.state, life.probing) {
         (State::Dispatching, _) => (Fact::Lost, What::AttemptEnded),
@@ -229,9 +233,10 @@ pub(super) fn strand(core: &Core, book: &mut Book<'_>, id: NotificationId) -> bo
     }
     if life.probing {
         super::settle::probe_over(book, id, true);
+        end_later(book, id, ends_in);
         ask_next(core, book, id);
     } else {
-        super::settle::lost(core, book, id, Reason::ProcessDied);
+        super::settle::lost(core, book, id, Reason::ProcessDied, ends_in);
     }
     true
 }
@@ -263,6 +268,6 @@ pub(super) fn restore(core: &Core, book: &mut Book<'_>, id: NotificationId, tick
     {
         state.asked = asked;
     }
-    super::settle::lost(core, book, id, Reason::Restored);
+    super::settle::lost(core, book, id, Reason::Restored, Duration::ZERO);
     true
 }

@@ -306,6 +306,9 @@ pub struct Policy {
     pub receipt_retention: Duration,
     /// How many unmatched receipts are kept.
     pub receipts_kept: u32,
+    /// How long after a node was taken for dead it may still begin what it had claimed, should it only be cut off or
+    /// paused. `None` where such a node is certainly dead.
+    pub begins_after_loss: Option<Duration>,
     /// How many commands may wait for the committer.
     pub queue: usize,
     /// How many commands one transaction takes at most.
@@ -326,4 +329,9 @@ pub trait Routes: Send + Sync {
 
     /// The provider's breaker is open: nothing is sent there now but probes of its health.
     fn is_open(&self, provider: &ProviderName) -> bool;
+
+    /// This node could begin an attempt there just now; else other nodes are told of what falls due.
+    fn has_room(&self, _provider: &ProviderName) -> bool {
+        true
+    }
 }

@@ -14,6 +14,7 @@ use crate::domain::ids::{AttemptNumber, NotificationId, ProviderName, Tenant, Ti
 use crate::domain::outcome::{LookupAnswer, Outcome, Reason};
 use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
+use crate::store::rows::Queue;
 use crate::store::{StoreError, Transaction};
 
 use super::admit::{Prepared, admit};
@@ -29,6 +30,9 @@ use super::settle::{answer, settle};
 /// How many rows one housekeeping step deletes at most.
 const FORGET_LIMIT: u32 = 500;
 
+/// How often one batch is run again because the store undid it for another transaction.
+const RERUNS: u32 = 5;
+
 /// What is asked of the committer.
 pub(super) enum Work {
     Admit(Box<Prepared>),
@@ -41,7 +45,8 @@ pub(super) enum Work {
     Cancel(Tenant, NotificationId, Actor),
     Resolve(Option<Tenant>, NotificationId, Verdict, Ticket, Actor),
     Expire(Vec<NotificationId>),
-    Strand(Vec<NotificationId>),
+    /// Work, each with the boot that left it.
+    Strand(Vec<(NotificationId, String)>),
     Restore(Vec<NotificationId>, Ticket),
     Tell(Box<Record>),
     /// Deletes what retention allows: notifications admitted before, and small tables' leftovers.
@@ -116,6 +121,7 @@ pub(super) async fn run(core: Arc<Core>, pulse: Arc<Pulse>, mut queue: mpsc::Rec
 /// anything out, and so no number of a forgotten attempt can be in a worker's hands when it is settled here.
 async fn commit_all(core: &Core, pulse: &Pulse, batch: Vec<Command>, not_handed_out: &mut NotHandedOut) {
     let mut rest = vec![batch];
+    let mut reruns = 0;
     while let Some(mut batch) = rest.pop() {
         core.metrics.commit_commands.observe(batch.len() as f64);
         match commit(core, pulse, &batch, not_handed_out).await {
@@ -126,6 +132,10 @@ async fn commit_all(core: &Core, pulse: &Pulse, batch: Vec<Command>, not_handed_
                         not_handed_out.extend(handed_out(&reply));
                     }
                 }
+            }
+            Err(StoreError::Conflict) if reruns < RERUNS => {
+                reruns += 1;
+                rest.push(batch);
             }
             Err(StoreError::Refused(_) | StoreError::Corrupt { .. }) if batch.len() > 1 => {
                 let second = batch.split_off(batch.len() / 2);
@@ -179,6 +189,11 @@ async fn commit(
     }
     for queue in &book.woken {
         core.wake(queue).notify_one();
+        if let Queue::Send(provider) = queue
+            && !core.routes.has_room(provider)
+        {
+            core.store.nodes().ring(queue);
+        }
     }
     pulse.commits.send_modify(|n| *n += 1);
     Ok(replies)
@@ -262,7 +277,9 @@ async fn facts(
                 ids.iter().for_each(|id| expire(core, book, *id));
                 Reply::Done
             }
-            Work::Strand(ids) => Reply::Counted(ids.iter().filter(|id| strand(core, book, **id)).count() as u64),
+            Work::Strand(left) => {
+                Reply::Counted(left.iter().filter(|(id, owner)| strand(core, book, *id, owner)).count() as u64)
+            }
             Work::Restore(ids, ticket) => {
                 Reply::Counted(ids.iter().filter(|id| restore(core, book, **id, ticket)).count() as u64)
             }
@@ -283,7 +300,8 @@ async fn facts(
 fn ids_of(work: &Work) -> Vec<NotificationId> {
     match work {
         Work::Settle(id, ..) | Work::Answer(id, ..) | Work::Cancel(_, id, _) | Work::Resolve(_, id, ..) => vec![*id],
-        Work::Expire(ids) | Work::Strand(ids) | Work::Restore(ids, _) => ids.clone(),
+        Work::Expire(ids) | Work::Restore(ids, _) => ids.clone(),
+        Work::Strand(left) => left.iter().map(|(id, _)| *id).collect(),
         _ => vec![],
     }
 }

@@ -15,6 +15,7 @@ use crate::domain::time::Timestamp;
 use crate::metrics::Metrics;
 use crate::provider::{Abilities, DedupeCovers};
 use crate::store::Store;
+use crate::store::nodes::Identity;
 use crate::store::rows::{Asked, Leg, Queue, WorkRow};
 use crate::vault::{IndexKey, Vault};
 
@@ -41,8 +42,8 @@ pub struct Core {
     pub clock: SharedClock,
     /// The numbers.
     pub policy: Policy,
-    /// Names this boot of this node: the owner of what it works on.
-    pub boot: String,
+    /// Who this process is: the owner of what it works on.
+    pub identity: Arc<Identity>,
     /// Where numbers are counted.
     pub metrics: Metrics,
     /// Draws in `0.0..1.0`, for jitter.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use crate::domain::ids::{NotificationId, Ticket};
 use crate::store::mark::Mark;
+use crate::store::rows::HighWater;
 use crate::store::{Store, StoreError};
 
 use super::committer::{Reply, Work};
@@ -15,8 +16,11 @@ const RELEASE_LIMIT: u32 = 500;
 /// The store has not come as far as it was seen to have, or is another one.
 pub(super) async fn is_behind(store: &dyn Store, mark: Option<&Mark>) -> Result<bool, StoreError> {
     let Some(seen) = mark.and_then(|mark| mark.read().cloned()) else { return Ok(false) };
-    let now = store.reader().high_water().await?;
-    Ok(now.incarnation != seen.incarnation || now.pos < seen.pos)
+    Ok(is_older(&store.reader().high_water().await?, &seen))
+}
+
+fn is_older(now: &HighWater, seen: &HighWater) -> bool {
+    now.incarnation != seen.incarnation || now.pos < seen.pos
 }
 
 impl Ledger {
@@ -25,7 +29,8 @@ impl Ledger {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// Remembers how far the store has come.
+    /// Remembers how far the store has come. Holds everything where it is behind what was seen before: a server can fail
+    /// over to an older copy while we run.
     ///
     /// # Errors
     /// When the store cannot be read or the mark not written.
@@ -36,7 +41,10 @@ impl Ledger {
         let mut marker = self.marker.lock().await;
         if let Some(mark) = marker.as_mut() {
             let now = self.core.store.reader().high_water().await?;
-            if mark.read() != Some(&now) {
+            if mark.read().is_some_and(|seen| is_older(&now, seen)) {
+                self.held.store(true, Ordering::SeqCst);
+                tracing::error!(alert = true, "the store is older than it was seen to be; run `sendonce recover`");
+            } else if mark.read() != Some(&now) {
                 mark.write(&now)?;
                 mark.sync()?;
             }
@@ -57,8 +65,11 @@ impl Ledger {
             total += expect_reply!(self.command(Work::Restore(ids, ticket.clone()), false).await, Counted)?;
             after = Some(last);
         }
+        if let Some(mark) = self.marker.lock().await.as_mut() {
+            mark.write(&self.core.store.reader().high_water().await?)?;
+            mark.sync()?;
+        }
         self.held.store(false, Ordering::SeqCst);
-        self.remember().await?;
         Ok(total)
     }
 }

@@ -11,6 +11,7 @@ mod claim;
 pub mod command;
 mod committer;
 mod core;
+mod house;
 mod mark;
 mod people;
 mod read;
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::clock::SharedClock;
 use crate::domain::ids::{AttemptNumber, NotificationId, ProviderName};
@@ -36,14 +37,12 @@ use crate::domain::time::Timestamp;
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::store::mark::Mark;
+use crate::store::nodes::Identity;
 use crate::store::rows::Queue;
 use crate::vault::{IndexKey, UnsealError, Vault};
 
 use self::committer::{Command, Pulse, Reply, Work};
 use self::core::Core;
-
-/// How many rows one sweep of expiry takes to the committer at once.
-const SWEEP_LIMIT: u32 = 500;
 
 /// What a ledger is made of.
 pub struct Parts {
@@ -59,8 +58,8 @@ pub struct Parts {
     pub clock: SharedClock,
     /// The numbers.
     pub policy: Policy,
-    /// Names this boot of this node.
-    pub boot: String,
+    /// Who this process is to the store.
+    pub identity: Arc<Identity>,
     /// Where numbers are counted.
     pub metrics: Metrics,
     /// Draws in `0.0..1.0`, for jitter.
@@ -76,7 +75,9 @@ pub struct Ledger {
     pulse: Arc<Pulse>,
     queue: Arc<Mutex<Option<mpsc::Sender<Command>>>>,
     held: Arc<AtomicBool>,
+    leads: Arc<AtomicBool>,
     running: Arc<Mutex<Option<JoinHandle<()>>>>,
+    listening: AbortHandle,
     marker: Arc<tokio::sync::Mutex<Option<Mark>>>,
 }
 
@@ -99,19 +100,22 @@ impl Ledger {
     /// # Errors
     /// When the store cannot be read.
     pub async fn start(parts: Parts) -> Result<Self, LedgerError> {
-        let Parts { store, routes, vault, index, clock, policy, boot, metrics, draw, mark } = parts;
+        let Parts { store, routes, vault, index, clock, policy, identity, metrics, draw, mark } = parts;
         let held = mark::is_behind(store.as_ref(), mark.as_ref()).await?;
         let (sender, receiver) = mpsc::channel(policy.queue);
         let wakes = Mutex::default();
-        let core = Arc::new(Core { store, routes, vault, index, clock, policy, boot, metrics, draw, wakes });
+        let core = Arc::new(Core { store, routes, vault, index, clock, policy, identity, metrics, draw, wakes });
         let pulse = Arc::new(Pulse { commits: watch::channel(0).0, writable: AtomicBool::new(true) });
         let running = tokio::spawn(committer::run(core.clone(), pulse.clone(), receiver));
+        let listening = tokio::spawn(house::listen(core.clone())).abort_handle();
         Ok(Self {
             core,
             pulse,
             queue: Arc::new(Mutex::new(Some(sender))),
             held: Arc::new(AtomicBool::new(held)),
+            leads: Arc::new(AtomicBool::new(true)),
             running: Arc::new(Mutex::new(Some(running))),
+            listening,
             marker: Arc::new(tokio::sync::Mutex::new(mark)),
         })
     }
@@ -234,56 +238,7 @@ impl Ledger {
         self.core.wake(&queue_of(provider, ask))
     }
 
-    /// Expires what is over, moves work of providers that are gone, and deletes what retention allows. Says whether a
-    /// batch was full, so that there may be more.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn sweep(&self) -> Result<bool, LedgerError> {
-        let now = self.now().await?;
-        let expired = self.core.store.reader().expired(now, SWEEP_LIMIT).await?;
-        let full = expired.len() == SWEEP_LIMIT as usize;
-        if !expired.is_empty() {
-            self.command(Work::Expire(expired), false).await?;
-        }
-        for counts in self.work_counts().await? {
-            if self.core.routes.abilities(&counts.provider).is_some() {
-                continue;
-            }
-            if counts.state.is_waiting() {
-                self.reroute(&counts.provider, SWEEP_LIMIT).await?;
-            } else if counts.state.is_final() {
-                // Nobody is left to ask: no question comes of it, and what is final goes.
-                self.ask(&counts.provider, SWEEP_LIMIT).await?;
-            }
-        }
-        let keys_before = now.minus(self.core.policy.key_retention);
-        let receipts_before = now.minus(self.core.policy.receipt_retention);
-        self.command(Work::Forget { keys_before, receipts_before }, false).await?;
-        self.remember().await?;
-        Ok(full)
-    }
-
-    /// At start: everything that an earlier boot left under way becomes unknown. Says how many there were.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn take_over(&self) -> Result<u64, LedgerError> {
-        let mut total = 0;
-        loop {
-            let stranded = self.core.store.reader().stranded(&self.core.boot, SWEEP_LIMIT).await?;
-            if stranded.is_empty() {
-                return Ok(total);
-            }
-            let taken = expect_reply!(self.command(Work::Strand(stranded), false).await, Counted)?;
-            if taken == 0 {
-                return Ok(total);
-            }
-            total += taken;
-        }
-    }
-
-    /// Stops taking commands, finishes those that wait, and closes the store.
+    /// Stops taking commands, finishes those that wait, gives the node's name back and closes the store.
     pub async fn close(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -291,9 +246,11 @@ impl Ledger {
             // The committer ends when its queue is empty; it does not panic, and if it did there is nothing to finish.
             let _ended = tokio::time::timeout(Duration::from_secs(30), running).await;
         }
+        self.listening.abort();
         if let Err(error) = self.remember().await {
             tracing::warn!(%error, "the high-water mark could not be written");
         }
+        self.leave().await;
         self.core.store.close().await;
     }
 }

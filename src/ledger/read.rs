@@ -48,6 +48,11 @@ impl Ledger {
         Ok(self.core.store.reader().log_page(filter, after, limit).await?)
     }
 
+    /// The position up to which the log is complete: nothing can still appear at or below it.
+    pub async fn log_end(&self) -> Result<i64, LedgerError> {
+        Ok(self.core.store.reader().log_end().await?)
+    }
+
     /// How many records a filter matches.
     pub async fn log_count(&self, filter: &LogFilter) -> Result<u64, LedgerError> {
         Ok(self.core.store.reader().log_count(filter).await?)

@@ -80,7 +80,7 @@ fn settle_attempt(core: &Core, book: &mut Book<'_>, work: &WorkRow, outcome: &Ou
             SettleAnswer::Now(State::RetryWait)
         }
         Ok(State::DispatchUnknown) => {
-            lost(core, book, work.id, outcome.reason);
+            lost(core, book, work.id, outcome.reason, Duration::ZERO);
             SettleAnswer::Now(State::DispatchUnknown)
         }
         Ok(state) => SettleAnswer::Now(state),
@@ -143,17 +143,25 @@ fn go_on(book: &mut Book<'_>, id: NotificationId, next: NextTry) {
     book.place(id, Some(Queue::Send(next.provider)), next.at);
 }
 
-/// An attempt has become unknown: remember why, and queue the first question.
-pub(super) fn lost(core: &Core, book: &mut Book<'_>, id: NotificationId, cause: Reason) {
+/// An attempt has become unknown: remember why, and that it ends within `ends_in`, and queue the first question.
+pub(super) fn lost(core: &Core, book: &mut Book<'_>, id: NotificationId, cause: Reason, ends_in: Duration) {
     let now = book.now;
     let Some(state) = book.change(id) else { return };
     state.owner = None;
     state.due_at = now;
     if let Some(asked) = &mut state.asked {
-        asked.ended_at = Some(now);
         asked.cause = Some(cause);
     }
+    end_later(book, id, ends_in);
     ask_next(core, book, id);
+}
+
+/// The attempt or probe that is asked about ends within `ends_in`: before that no miss of it counts.
+pub(super) fn end_later(book: &mut Book<'_>, id: NotificationId, ends_in: Duration) {
+    let end = book.now.plus(ends_in);
+    if let Some(asked) = book.change(id).and_then(|state| state.asked.as_mut()) {
+        asked.ended_at = Some(end);
+    }
 }
 
 /// Queues the next question about an unknown, or leaves it to receipts and operators.

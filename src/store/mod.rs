@@ -5,7 +5,10 @@
 //! (PostgreSQL) or a thread hop (SQLite through sqlx). Rows are written in the order of their ids, so that two writers
 //! never wait for each other in a circle.
 
+mod decode;
 pub mod mark;
+pub mod nodes;
+pub mod postgres;
 pub mod rows;
 pub mod sqlite;
 
@@ -40,6 +43,10 @@ pub enum StoreError {
     /// It is not known whether the commit took effect.
     #[error("the commit's outcome is not known")]
     Ambiguous,
+    /// Two transactions stood in each other's way, and this one was undone so that the other could go on. The same batch
+    /// can be run again at once.
+    #[error("the store undid the transaction for another one")]
+    Conflict,
     /// A statement failed in a way that a later try of the same batch will not cure.
     #[error("the store refused a statement ({0})")]
     Refused(&'static str),
@@ -54,6 +61,9 @@ pub enum StoreError {
     /// Another process has the store open.
     #[error("another process has the store open")]
     Locked,
+    /// The server cannot or may not be used: it says why.
+    #[error("{0}")]
+    Unfit(&'static str),
     /// The file is not a store of this program's version, or not a database.
     #[error("the store's schema is not one that this program knows")]
     Schema,
@@ -62,11 +72,14 @@ pub enum StoreError {
 /// What a commit needs to have read, in one transaction.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Begins a write transaction. At most one runs at a time on SQLite.
+    /// Begins a write transaction. At most one runs at a time on SQLite. Dropping the future undoes what it did.
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError>;
 
     /// Reads outside of any transaction.
     fn reader(&self) -> &dyn Reader;
+
+    /// Who else works on this store.
+    fn nodes(&self) -> &dyn nodes::Nodes;
 
     /// Closes all connections; on SQLite also moves the write-ahead log into the file.
     async fn close(&self);
@@ -87,7 +100,7 @@ pub trait Transaction: Send {
     /// The rows that hold any of these (tenant, key hash, event hash), by key or by event.
     async fn known(&mut self, wanted: &[(Tenant, KeyedHash, KeyedHash)]) -> Result<Vec<Known>, StoreError>;
 
-    /// The notification rows with these ids.
+    /// The notification rows with these ids, locked for this transaction.
     async fn notifications(&mut self, ids: &[NotificationId]) -> Result<Vec<NotificationRow>, StoreError>;
 
     /// Writes what changed of notifications. Those that are not there are passed over.
@@ -118,7 +131,7 @@ pub trait Transaction: Send {
     /// Appends to the log, in the given order.
     async fn append(&mut self, records: &[Record]) -> Result<(), StoreError>;
 
-    /// The limits' theoretical arrival times, for those scopes that have one.
+    /// The limits' theoretical arrival times, for those scopes that have one, locked for this transaction.
     async fn quotas(&mut self, scopes: &[KeyedHash]) -> Result<Vec<(KeyedHash, Timestamp)>, StoreError>;
 
     /// Stores limits' theoretical arrival times.
@@ -177,8 +190,8 @@ pub trait Reader: Send + Sync {
     /// Live work whose expiry has come, oldest first.
     async fn expired(&self, now: Timestamp, limit: u32) -> Result<Vec<NotificationId>, StoreError>;
 
-    /// Work that some other boot than `owner` left `dispatching` or probing.
-    async fn stranded(&self, owner: &str, limit: u32) -> Result<Vec<NotificationId>, StoreError>;
+    /// Work that is `dispatching` or probing under a boot that is over, and that boot: it is not enrolled, nor `owner`.
+    async fn stranded(&self, owner: &str, limit: u32) -> Result<Vec<(NotificationId, String)>, StoreError>;
 
     /// When the first row of a queue is due.
     async fn next_due(&self, queue: &Queue) -> Result<Option<Timestamp>, StoreError>;
@@ -188,6 +201,10 @@ pub trait Reader: Send + Sync {
 
     /// A page of the log after position `after`, at most `limit` rows.
     async fn log_page(&self, filter: &LogFilter, after: i64, limit: u32) -> Result<Vec<LogRow>, StoreError>;
+
+    /// The position up to which the log is complete: no record that is not there now can still appear at or below it, and
+    /// every record that was acknowledged before the call lies at or below it.
+    async fn log_end(&self) -> Result<i64, StoreError>;
 
     /// How many rows of the log a filter matches; for progress only.
     async fn log_count(&self, filter: &LogFilter) -> Result<u64, StoreError>;

@@ -92,6 +92,14 @@ pub struct NotificationUpdate {
     pub outcome: NotificationOutcome,
 }
 
+/// The first of the ids that were made at a time: its first 48 bits are the milliseconds (RFC 9562 section 5.7).
+pub(super) fn first_id_at(time: Timestamp) -> [u8; 16] {
+    let millis = u64::try_from(time.micros() / 1000).unwrap_or(0);
+    let mut id = [0; 16];
+    id[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+    id
+}
+
 /// What recognises a repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
@@ -318,6 +326,8 @@ pub struct LogFilter {
     pub event_id: Option<EventId>,
     /// Only this kind of record.
     pub what: Option<crate::domain::audit::What>,
+    /// Only up to this position, inclusive; see [`Reader::log_end`](super::Reader::log_end).
+    pub up_to: Option<i64>,
 }
 
 /// Which unknowns are wanted.

@@ -40,17 +40,17 @@ struct Shared(Arc<Endless>);
 
 #[async_trait]
 impl LogPages for Shared {
-    async fn count(&self, _: &LogFilter) -> Result<u64, LedgerError> {
-        Ok(self.0.rows.load(Ordering::SeqCst).unsigned_abs())
+    async fn end(&self) -> Result<i64, LedgerError> {
+        Ok(self.0.rows.load(Ordering::SeqCst))
     }
 
-    async fn page(&self, _: &LogFilter, after: i64, limit: u32) -> Result<Vec<LogRow>, LedgerError> {
+    async fn page(&self, filter: &LogFilter, after: i64, limit: u32) -> Result<Vec<LogRow>, LedgerError> {
         if self.0.fails_after.is_some_and(|last| after >= last) {
             return Err(StoreError::Unavailable.into());
         }
         self.0.pages.fetch_add(1, Ordering::SeqCst);
         self.0.largest.fetch_max(limit, Ordering::SeqCst);
-        let end = self.0.rows.fetch_add(limit.into(), Ordering::SeqCst);
+        let end = self.0.rows.fetch_add(limit.into(), Ordering::SeqCst).min(filter.up_to.unwrap_or(i64::MAX));
         Ok((after + 1..=end.min(after + i64::from(limit))).map(|pos| LogRow { pos, record: record(pos) }).collect())
     }
 }
@@ -91,8 +91,8 @@ struct Stored(SqliteStore);
 
 #[async_trait]
 impl LogPages for Stored {
-    async fn count(&self, filter: &LogFilter) -> Result<u64, LedgerError> {
-        Ok(self.0.reader().log_count(filter).await?)
+    async fn end(&self) -> Result<i64, LedgerError> {
+        Ok(self.0.reader().log_end().await?)
     }
 
     async fn page(&self, filter: &LogFilter, after: i64, limit: u32) -> Result<Vec<LogRow>, LedgerError> {

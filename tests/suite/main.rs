@@ -14,6 +14,7 @@ mod ledger_random;
 mod lifecycle;
 mod mail_promise;
 mod message;
+mod nodes;
 mod process;
 mod promise;
 mod real_smtp;

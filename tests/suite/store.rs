@@ -1,6 +1,21 @@
-//! The SQLite store on real files: what each primitive does, and what it refuses.
+//! The stores: what each primitive does, and what it refuses. `primitives` and `reads` hold for both backends and run on
+//! both; the other files have what is special to one.
+
+/// Makes a test of each backend from functions that take a [`Bed`].
+macro_rules! on_both {
+    ($($name:ident,)+) => {
+        mod on_sqlite {
+            $(#[tokio::test] async fn $name() { super::$name(super::Bed::sqlite().await).await; })+
+        }
+        mod on_postgres {
+            $(#[tokio::test] async fn $name() { super::$name(super::Bed::postgres().await).await; })+
+        }
+    };
+}
 
 mod file;
+mod parity;
+mod postgres;
 mod primitives;
 mod reads;
 
@@ -19,12 +34,15 @@ use sendonce::domain::lifecycle::{Life, Marks, Sent, State};
 use sendonce::domain::outcome::{OutcomeClass, Reason};
 use sendonce::domain::receipt::{Part, Receipt, ReceiptStatus};
 use sendonce::domain::time::Timestamp;
+use sendonce::store::postgres::{PostgresOptions, PostgresStore};
 use sendonce::store::rows::{
     AccountFault, Asked, Known, Leg, LogFilter, NotificationOutcome, NotificationRow, NotificationUpdate, Queue,
     StatusSelector, UnknownFilter, WorkRow, WorkState, WorkUpdate,
 };
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore, sql};
-use sendonce::store::{Store, StoreError, Transaction};
+use sendonce::store::{Reader, Store, StoreError, Transaction};
+
+use crate::support::postgres::Database;
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_910_400_000_000);
 
@@ -37,6 +55,61 @@ async fn fresh() -> (tempfile::TempDir, SqliteStore) {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(&dir.path().join("s.db")).await;
     (dir, store)
+}
+
+/// A store of either kind, and what it stands on.
+struct Bed {
+    store: Arc<dyn Store>,
+    place: Place,
+}
+
+enum Place {
+    Sqlite(#[expect(dead_code, reason = "goes away with the test")] tempfile::TempDir),
+    Postgres(Database),
+}
+
+impl Bed {
+    async fn sqlite() -> Self {
+        let (dir, store) = fresh().await;
+        Self { store: Arc::new(store), place: Place::Sqlite(dir) }
+    }
+
+    async fn postgres() -> Self {
+        let database = Database::fresh().await;
+        Self { store: Arc::new(open_postgres(&database).await), place: Place::Postgres(database) }
+    }
+
+    /// The database of a PostgreSQL store.
+    fn database(&self) -> &Database {
+        match &self.place {
+            Place::Postgres(database) => database,
+            Place::Sqlite(_) => panic!("is a file"),
+        }
+    }
+
+    /// Whether a store can have told this time just now.
+    fn is_its_now(&self, time: Timestamp) -> bool {
+        match self.place {
+            Place::Sqlite(_) => time == NOW,
+            Place::Postgres(_) => {
+                let now = sendonce::clock::Clock::now(&sendonce::clock::SystemClock);
+                time > now.minus(Duration::from_secs(60)) && time < now.plus(Duration::from_secs(60))
+            }
+        }
+    }
+
+    fn reader(&self) -> &dyn Reader {
+        self.store.reader()
+    }
+
+    async fn begin(&self) -> Box<dyn Transaction> {
+        begin(self.store.as_ref()).await
+    }
+}
+
+async fn open_postgres(database: &Database) -> PostgresStore {
+    let url = database.url().into();
+    PostgresStore::open(&url, None, PostgresOptions::default()).await.expect("opens")
 }
 
 fn tenant(name: &str) -> Tenant {
@@ -112,12 +185,12 @@ fn work(n: u32) -> WorkRow {
     }
 }
 
-async fn begin(store: &SqliteStore) -> Box<dyn Transaction> {
+async fn begin(store: &dyn Store) -> Box<dyn Transaction> {
     store.begin().await.expect("begins")
 }
 
 /// Stores notifications with their work.
-async fn admit(store: &SqliteStore, numbers: std::ops::Range<u32>) {
+async fn admit(store: &dyn Store, numbers: std::ops::Range<u32>) {
     let mut tx = begin(store).await;
     let rows: Vec<_> = numbers.clone().map(notification).collect();
     assert_eq!(tx.insert_notifications(&rows).await.expect("inserts").len(), rows.len());

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Which rooms a room may use besides itself. `*` is every room.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("domain", &[]),
     ("clock", &["domain"]),
     ("document", &[]),
     ("vault", &["domain"]),
     ("metrics", &[]),
     ("store", &["domain", "clock"]),
+    ("node", &["store", "domain", "clock"]),
     ("provider", &["domain", "vault", "clock", "document"]),
     ("ledger", &["store", "domain", "vault", "clock", "metrics", "provider"]),
     ("render", &["domain"]),

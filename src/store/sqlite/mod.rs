@@ -5,8 +5,8 @@
 
 mod batch;
 mod checkpoint;
-mod decode;
 mod fault;
+mod nodes;
 mod reader;
 pub mod sql;
 mod transaction;
@@ -19,10 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::decode::Columns;
+use super::nodes::Nodes;
 use super::{Reader, Store, StoreError, Transaction};
 use crate::clock::SharedClock;
 use checkpoint::Checkpointer;
@@ -182,6 +186,10 @@ impl Store for SqliteStore {
         &self.reader
     }
 
+    fn nodes(&self) -> &dyn Nodes {
+        self
+    }
+
     async fn close(&self) {
         self.checkpointer.stop().await;
         self.reader.close().await;
@@ -228,6 +236,20 @@ async fn prepare(connection: &mut SqliteConnection) -> Result<(), StoreError> {
     let incarnation = uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string();
     sqlx::query(sql::INCARNATION).bind(incarnation).execute(connection).await.map_err(|e| sql_fault(&e))?;
     Ok(())
+}
+
+impl Columns for SqliteRow {
+    fn integer(&self, column: &str) -> Option<Option<i64>> {
+        self.try_get(column).ok()
+    }
+
+    fn text(&self, column: &str) -> Option<Option<&str>> {
+        self.try_get(column).ok()
+    }
+
+    fn bytes(&self, column: &str) -> Option<Option<&[u8]>> {
+        self.try_get(column).ok()
+    }
 }
 
 impl std::fmt::Debug for SqliteStore {

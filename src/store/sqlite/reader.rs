@@ -6,7 +6,7 @@ use sqlx::sqlite::{Sqlite, SqliteArguments, SqlitePool, SqliteRow};
 
 use super::batch::Batch;
 use super::fault::sql_fault;
-use super::{decode, sql};
+use super::sql;
 use crate::clock::SharedClock;
 use crate::domain::ids::{EventId, KeyedHash, NotificationId, ProviderName, Tenant};
 use crate::domain::time::Timestamp;
@@ -14,7 +14,7 @@ use crate::store::rows::{
     AccountCounts, AccountFault, HighWater, Known, LogFilter, LogRow, Queue, StatusRow, StatusSelector, UnknownFilter,
     UnknownRow, WorkCounts,
 };
-use crate::store::{Reader, StoreError};
+use crate::store::{Reader, StoreError, decode};
 
 /// The pool of reading connections.
 pub(super) struct SqliteReader {
@@ -61,7 +61,7 @@ fn after(id: Option<NotificationId>) -> Vec<u8> {
     id.map(|id| id.as_bytes().to_vec()).unwrap_or_default()
 }
 
-/// Binds the eight parameters of the log statements.
+/// Binds the nine parameters of the log statements.
 fn log_query(texts: [&'static str; 2], filter: &LogFilter, after: i64, limit: i64) -> Statement {
     let [any, of_one] = texts;
     sqlx::query(if filter.notification.is_some() { of_one } else { any })
@@ -73,6 +73,7 @@ fn log_query(texts: [&'static str; 2], filter: &LogFilter, after: i64, limit: i6
         .bind(filter.what.map(|what| what.code()))
         .bind(limit)
         .bind(filter.notification.map(|id| id.as_bytes().to_vec()))
+        .bind(filter.up_to.unwrap_or(i64::MAX))
 }
 
 #[async_trait]
@@ -112,8 +113,13 @@ impl Reader for SqliteReader {
         self.ids(sqlx::query(sql::EXPIRED).bind(now.micros()).bind(limit)).await
     }
 
-    async fn stranded(&self, owner: &str, limit: u32) -> Result<Vec<NotificationId>, StoreError> {
-        self.ids(sqlx::query(sql::STRANDED).bind(owner.to_owned()).bind(limit)).await
+    async fn stranded(&self, owner: &str, limit: u32) -> Result<Vec<(NotificationId, String)>, StoreError> {
+        let stranded = sqlx::query(sql::STRANDED).bind(owner.to_owned()).bind(limit);
+        self.all(stranded, |row| {
+            let c = decode::Cells("work", row);
+            Ok((c.id("id")?, c.text("owner")?.to_owned()))
+        })
+        .await
     }
 
     async fn next_due(&self, queue: &Queue) -> Result<Option<Timestamp>, StoreError> {
@@ -136,6 +142,11 @@ impl Reader for SqliteReader {
         self.all(log_query([sql::LOG_PAGE, sql::LOG_PAGE_OF], filter, after, limit.into()), decode::log).await
     }
 
+    async fn log_end(&self) -> Result<i64, StoreError> {
+        // One writer at a time: positions become visible in their order.
+        Ok(self.high_water().await?.pos)
+    }
+
     async fn log_count(&self, filter: &LogFilter) -> Result<u64, StoreError> {
         let count = log_query([sql::LOG_COUNT, sql::LOG_COUNT_OF], filter, 0, i64::MAX);
         self.one(count, |row| decode::Cells("log", row).int("count")).await
@@ -143,21 +154,7 @@ impl Reader for SqliteReader {
 
     async fn account_counts(&self, tenant: Option<&Tenant>) -> Result<AccountCounts, StoreError> {
         let counts = sqlx::query(sql::ACCOUNT_COUNTS).bind(tenant.map(|tenant| tenant.as_str().to_owned()));
-        self.one(counts, |row| {
-            let c = decode::Cells("notification", row);
-            let (notifications, finished): (u64, u64) = (c.int("notifications")?, c.int("finished")?);
-            Ok(AccountCounts {
-                notifications,
-                finished,
-                live: notifications.saturating_sub(finished),
-                accepted_records: c.int("accepted_records")?,
-                final_records: c.int("final_records")?,
-                sent: c.int("sent")?,
-                not_sent: c.int("not_sent")?,
-                unknown: c.int("unknown")?,
-            })
-        })
-        .await
+        self.one(counts, decode::account_counts).await
     }
 
     async fn account_faults(&self, tenant: Option<&Tenant>, limit: u32) -> Result<Vec<AccountFault>, StoreError> {

@@ -181,8 +181,13 @@ pub const EXPIRED: &str = "SELECT id FROM work WHERE expires_at <= ?1 \
      AND state IN ('accepted', 'retry_wait', 'dispatch_unknown') ORDER BY expires_at LIMIT ?2";
 
 /// Parameters: owner, limit.
-pub const STRANDED: &str = "SELECT id FROM work INDEXED BY work_owner WHERE owner <> ?1 \
-     AND (state = 'dispatching' OR probing = 1) LIMIT ?2";
+pub const STRANDED: &str = "SELECT id, owner FROM work INDEXED BY work_owner WHERE owner <> ?1 \
+     AND owner NOT IN (SELECT boot FROM node) AND (state = 'dispatching' OR probing = 1) LIMIT ?2";
+
+pub(super) const FORGET_NODES: &str = "DELETE FROM node";
+
+/// Parameters: name, boot, started, expires.
+pub(super) const ENROL: &str = "INSERT INTO node (name, boot, started_at, expires_at) VALUES (?1, ?2, ?3, ?4)";
 
 pub(super) const NEXT_DUE: &str = "SELECT min(due_at) AS due_at FROM work WHERE queue = ?1";
 
@@ -196,7 +201,7 @@ pub(super) const UNKNOWNS: &str = work_and_its_notification!(
 // One text for each way into the table: a term that may be absent cannot use an index.
 macro_rules! log_filter {
     () => {
-        " AND pos > ?1 AND (?2 IS NULL OR tenant = ?2) AND (?3 IS NULL OR at >= ?3) AND (?4 IS NULL OR at < ?4) \
+        " AND pos > ?1 AND pos <= ?9 AND (?2 IS NULL OR tenant = ?2) AND (?3 IS NULL OR at >= ?3) AND (?4 IS NULL OR at < ?4) \
           AND (?5 IS NULL OR event_id = ?5) AND (?6 IS NULL OR what = ?6)"
     };
 }
@@ -246,7 +251,7 @@ pub(super) const ACCOUNT_FAULTS: &str = concat!(
      (SELECT count(*) FROM log AS l WHERE l.notification = n.id AND ",
     is_final_step!(),
     ") AS final_records FROM notification AS n WHERE ?1 IS NULL OR n.tenant = ?1) \
-     WHERE accepted_records <> 1 OR final_records <> finished LIMIT ?2"
+     WHERE accepted_records <> 1 OR final_records <> finished ORDER BY id LIMIT ?2"
 );
 
 pub(super) const WORK_COUNTS: &str =
@@ -273,4 +278,37 @@ pub const HOT: [&str; 17] = [
     TAKE_RECEIPTS,
     BY_RECEIPT_KEY,
     LOG_OF,
+];
+
+/// The other statements.
+pub const RARE: [&str; 29] = [
+    FORGET_NODES,
+    ENROL,
+    BEGIN,
+    COMMIT,
+    ROLLBACK,
+    CHECKPOINT_PASSIVE,
+    CHECKPOINT_TRUNCATE,
+    IS_FOREIGN,
+    INCARNATION,
+    HIGH_WATER,
+    KEEP_RECEIPTS,
+    SWEEP_QUOTAS,
+    SWEEP_RECEIPTS,
+    FORGET_NOTIFICATIONS,
+    STATUS_BY_ID,
+    STATUS_BY_EVENT,
+    STATUS_BY_KEY,
+    EXPIRED,
+    STRANDED,
+    NEXT_DUE,
+    UNKNOWNS,
+    LOG_PAGE,
+    LOG_PAGE_OF,
+    LOG_COUNT,
+    LOG_COUNT_OF,
+    ACCOUNT_COUNTS,
+    ACCOUNT_FAULTS,
+    WORK_COUNTS,
+    LIVE,
 ];

@@ -9,16 +9,16 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::batch::{Batch, Cells as Row};
 use super::fault::{commit_fault, sql_fault};
-use super::{Writer, decode, sql};
+use super::{Writer, sql};
 use crate::domain::audit::{Actor, Record};
 use crate::domain::ids::{KeyedHash, NotificationId, ProviderMessageId, ProviderName, Tenant};
 use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
 use crate::store::rows::{
     HighWater, Known, Leg, NotificationOutcome, NotificationRow, NotificationUpdate, Queue, WorkRow, WorkState,
-    WorkUpdate,
+    WorkUpdate, first_id_at,
 };
-use crate::store::{StoreError, Transaction};
+use crate::store::{StoreError, Transaction, decode};
 
 /// Holds the writer until it ends. When it is dropped, `Writer::open` stays set and the next user of the writer rolls
 /// back first.
@@ -314,10 +314,7 @@ impl Transaction for SqliteTransaction {
     }
 
     async fn forget_notifications(&mut self, before: Timestamp, limit: u32) -> Result<u64, StoreError> {
-        // The time is the first 48 bits of an id (RFC 9562 section 5.7).
-        let millis = u64::try_from(before.micros() / 1000).unwrap_or(0);
-        let mut first_kept = [0; 16];
-        first_kept[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+        let first_kept = first_id_at(before);
         self.run(sqlx::query(sql::FORGET_NOTIFICATIONS).bind(first_kept.to_vec()).bind(limit)).await
     }
 

@@ -2,12 +2,23 @@
 
 use super::*;
 
-#[tokio::test]
-async fn a_notification_reads_back_as_it_was_written_and_changed() {
-    let (_dir, store) = fresh().await;
-    admit(&store, 0..3).await;
-    let mut tx = begin(&store).await;
-    assert_eq!(tx.now(), NOW);
+on_both! {
+    a_notification_reads_back_as_it_was_written_and_changed,
+    work_reads_back_as_it_was_written_and_changed,
+    work_that_has_moved_on_is_not_written,
+    due_work_comes_in_order_and_only_from_its_queue,
+    of_twenty_inserts_of_one_event_at_once_exactly_one_is_stored,
+    key_and_event_are_each_unique_within_a_tenant_even_inside_one_batch,
+    a_transaction_that_is_dropped_leaves_nothing,
+    a_statement_that_fails_takes_the_whole_transaction_with_it,
+    a_reader_sees_every_commit_that_was_acknowledged,
+    sealed_values_of_any_length_stay_with_their_rows,
+}
+
+async fn a_notification_reads_back_as_it_was_written_and_changed(bed: Bed) {
+    admit(bed.store.as_ref(), 0..3).await;
+    let mut tx = bed.begin().await;
+    assert!(bed.is_its_now(tx.now()));
     assert_eq!(debug(tx.notifications(&[id(1), id(99)]).await), debug(Ok::<_, StoreError>(vec![notification(1)])));
 
     let outcome = NotificationOutcome {
@@ -34,11 +45,9 @@ async fn a_notification_reads_back_as_it_was_written_and_changed() {
     assert_eq!(tx.notifications(&[id(2)]).await.expect("reads").len(), 0);
 }
 
-#[tokio::test]
-async fn work_reads_back_as_it_was_written_and_changed() {
-    let (_dir, store) = fresh().await;
-    admit(&store, 0..2).await;
-    let mut tx = begin(&store).await;
+async fn work_reads_back_as_it_was_written_and_changed(bed: Bed) {
+    admit(bed.store.as_ref(), 0..2).await;
+    let mut tx = bed.begin().await;
     assert_eq!(debug(tx.work(&[id(0)]).await), debug(Ok::<_, StoreError>(vec![work(0)])));
 
     let state = WorkState {
@@ -80,11 +89,9 @@ async fn work_reads_back_as_it_was_written_and_changed() {
     assert_eq!(tx.work(&[id(0), id(1)]).await.expect("reads").len(), 1);
 }
 
-#[tokio::test]
-async fn work_that_has_moved_on_is_not_written() {
-    let (_dir, store) = fresh().await;
-    admit(&store, 0..3).await;
-    let mut tx = begin(&store).await;
+async fn work_that_has_moved_on_is_not_written(bed: Bed) {
+    admit(bed.store.as_ref(), 0..3).await;
+    let mut tx = bed.begin().await;
     let stale = [update(0, State::RetryWait, 0, 1), update(1, State::Accepted, 1, 2), update(2, State::Accepted, 0, 1)];
     assert_eq!(tx.update_work(&stale).await, Ok([id(2)].into()));
     let rows = tx.work(&[id(0), id(1)]).await.expect("reads");
@@ -92,12 +99,10 @@ async fn work_that_has_moved_on_is_not_written() {
     assert_eq!(tx.update_work(&[update(2, State::Accepted, 0, 1)]).await, Ok([].into()), "a second time");
 }
 
-#[tokio::test]
-async fn due_work_comes_in_order_and_only_from_its_queue() {
-    let (_dir, store) = fresh().await;
-    admit(&store, 0..5).await;
+async fn due_work_comes_in_order_and_only_from_its_queue(bed: Bed) {
+    admit(bed.store.as_ref(), 0..5).await;
     let queue = Queue::Send(provider("sandbox"));
-    let mut tx = begin(&store).await;
+    let mut tx = bed.begin().await;
     tx.update_work(&[update(1, State::Accepted, 0, 1)]).await.expect("updates");
     let due = async |tx: &mut Box<dyn Transaction>, queue: &Queue, after: u64, limit| {
         let rows = tx.due(queue, NOW.plus(Duration::from_micros(after)), limit).await.expect("reads");
@@ -107,19 +112,16 @@ async fn due_work_comes_in_order_and_only_from_its_queue() {
     assert_eq!(due(&mut tx, &queue, 9, 2).await, [id(0), id(2)]);
     assert_eq!(due(&mut tx, &Queue::Ask(provider("sandbox")), 9, 9).await, []);
     tx.commit().await.expect("commits");
-    assert_eq!(store.reader().next_due(&queue).await, Ok(Some(NOW)));
-    assert_eq!(store.reader().next_due(&Queue::Send(provider("none"))).await, Ok(None));
+    assert_eq!(bed.reader().next_due(&queue).await, Ok(Some(NOW)));
+    assert_eq!(bed.reader().next_due(&Queue::Send(provider("none"))).await, Ok(None));
 }
 
-#[tokio::test]
-async fn of_twenty_inserts_of_one_event_at_once_exactly_one_is_stored() {
-    let (_dir, store) = fresh().await;
-    let store = Arc::new(store);
+async fn of_twenty_inserts_of_one_event_at_once_exactly_one_is_stored(bed: Bed) {
     let tasks: Vec<_> = (0..20)
         .map(|n| {
-            let store = store.clone();
+            let store = bed.store.clone();
             tokio::spawn(async move {
-                let mut tx = begin(&store).await;
+                let mut tx = begin(store.as_ref()).await;
                 let row = NotificationRow { id: id(n), ..notification(0) };
                 let inserted = tx.insert_notifications(&[row]).await.expect("inserts");
                 tx.commit().await.expect("commits");
@@ -132,14 +134,12 @@ async fn of_twenty_inserts_of_one_event_at_once_exactly_one_is_stored() {
         inserted.extend(task.await.expect("ends"));
     }
     assert_eq!(inserted.len(), 1);
-    let known = store.reader().known(&tenant("acme"), hash(0), hash(0)).await.expect("reads");
+    let known = bed.reader().known(&tenant("acme"), hash(0), hash(0)).await.expect("reads");
     assert_eq!(known.iter().map(|row| row.id).collect::<Vec<_>>(), inserted);
 }
 
-#[tokio::test]
-async fn key_and_event_are_each_unique_within_a_tenant_even_inside_one_batch() {
-    let (_dir, store) = fresh().await;
-    let mut tx = begin(&store).await;
+async fn key_and_event_are_each_unique_within_a_tenant_even_inside_one_batch(bed: Bed) {
+    let mut tx = bed.begin().await;
     let same_key = NotificationRow { key: hash(0), ..notification(1) };
     let same_event = NotificationRow { event: hash(0), event_id: event(0), ..notification(2) };
     let other_tenant = NotificationRow { tenant: tenant("other"), id: id(3), ..notification(0) };
@@ -160,50 +160,42 @@ async fn key_and_event_are_each_unique_within_a_tenant_even_inside_one_batch() {
     assert_eq!(tx.known(&[(tenant("none"), hash(0), hash(0))]).await, Ok(vec![]));
 }
 
-#[tokio::test]
-async fn a_transaction_that_is_dropped_leaves_nothing() {
-    let (_dir, store) = fresh().await;
-    let mut tx = begin(&store).await;
+async fn a_transaction_that_is_dropped_leaves_nothing(bed: Bed) {
+    let mut tx = bed.begin().await;
     tx.insert_notifications(&[notification(0)]).await.expect("inserts");
     drop(tx);
-    let mut tx = begin(&store).await;
+    let mut tx = bed.begin().await;
     assert_eq!(tx.notifications(&[id(0)]).await.expect("reads").len(), 0);
     tx.insert_notifications(&[notification(1)]).await.expect("inserts");
     tx.commit().await.expect("commits");
-    assert_eq!(store.reader().account_counts(None).await.expect("reads").notifications, 1);
+    assert_eq!(bed.reader().account_counts(None).await.expect("reads").notifications, 1);
 }
 
-#[tokio::test]
-async fn a_statement_that_fails_takes_the_whole_transaction_with_it() {
-    let (_dir, store) = fresh().await;
-    let mut tx = begin(&store).await;
+async fn a_statement_that_fails_takes_the_whole_transaction_with_it(bed: Bed) {
+    let mut tx = bed.begin().await;
     tx.insert_notifications(&[notification(0)]).await.expect("inserts");
     let twice = tx.insert_work(&[work(0), work(0)]).await;
     assert_eq!(twice, Err(StoreError::Refused("constraint")));
     assert_eq!(tx.insert_notifications(&[notification(1)]).await, Err(StoreError::Refused("constraint")));
     assert_eq!(tx.commit().await, Err(StoreError::Refused("constraint")));
-    assert_eq!(store.reader().account_counts(None).await.expect("reads").notifications, 0);
-    admit(&store, 0..1).await;
+    assert_eq!(bed.reader().account_counts(None).await.expect("reads").notifications, 0);
+    admit(bed.store.as_ref(), 0..1).await;
 }
 
-#[tokio::test]
-async fn a_reader_sees_every_commit_that_was_acknowledged() {
-    let (_dir, store) = fresh().await;
+async fn a_reader_sees_every_commit_that_was_acknowledged(bed: Bed) {
     for n in 0..50 {
-        admit(&store, n..n + 1).await;
-        let status = store.reader().status(&tenant("acme"), &StatusSelector::Id(id(n))).await.expect("reads");
+        admit(bed.store.as_ref(), n..n + 1).await;
+        let status = bed.reader().status(&tenant("acme"), &StatusSelector::Id(id(n))).await.expect("reads");
         assert!(status.is_some(), "{n}");
     }
-    let mut tx = begin(&store).await;
+    let mut tx = bed.begin().await;
     tx.insert_notifications(&[notification(99)]).await.expect("inserts");
-    let unseen = store.reader().status(&tenant("acme"), &StatusSelector::Id(id(99))).await.expect("reads");
+    let unseen = bed.reader().status(&tenant("acme"), &StatusSelector::Id(id(99))).await.expect("reads");
     assert!(unseen.is_none(), "not committed");
 }
 
-#[tokio::test]
-async fn sealed_values_of_any_length_stay_with_their_rows() {
-    let (_dir, store) = fresh().await;
-    let mut tx = begin(&store).await;
+async fn sealed_values_of_any_length_stay_with_their_rows(bed: Bed) {
+    let mut tx = bed.begin().await;
     tx.insert_notifications(&[notification(0), notification(1), notification(2)]).await.expect("inserts");
     let rows = [
         WorkRow { sealed_to: vec![], sealed_message: None, ..work(0) },

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sendonce::clock::{ManualClock, SharedClock};
 use sendonce::domain::content::Channel;
-use sendonce::domain::ids::{ActorName, ProviderName, Tenant};
+use sendonce::domain::ids::{ActorName, BootId, NodeName, ProviderName, Tenant};
 use sendonce::domain::outcome::{LookupAnswer, Outcome, Reason};
 use sendonce::domain::receipt::{Part, Receipt, ReceiptStatus};
 use sendonce::domain::retry::RetryPolicy;
@@ -19,6 +19,7 @@ use sendonce::metrics::Metrics;
 use sendonce::provider::gate::Gate;
 use sendonce::provider::{Abilities, Dispatch, Inquiry, Provider, ReceiptError, ReceiptRequest};
 use sendonce::render::templates::Templates;
+use sendonce::store::nodes::Identity;
 use sendonce::store::rows::Leg;
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore};
 use sendonce::vault::{IndexKey, Vault, new_key_line};
@@ -149,6 +150,7 @@ fn policy() -> Policy {
         key_retention: Duration::from_secs(30 * 86_400),
         receipt_retention: Duration::from_secs(86_400),
         receipts_kept: 1000,
+        begins_after_loss: None,
         queue: 64,
         batch: 16,
     }
@@ -191,7 +193,7 @@ impl App {
             index: index.clone(),
             clock: shared.clone(),
             policy: policy(),
-            boot: "boot-1".to_owned(),
+            identity: Arc::new(Identity::alone(NodeName::parse("n1").expect("a name"), BootId::new([1; 8]))),
             metrics: metrics.clone(),
             draw: || 0.5,
             mark: None,

@@ -9,7 +9,7 @@ use sendonce::clock::ManualClock;
 use sendonce::domain::address::{Address, MailAddress, PhoneNumber};
 use sendonce::domain::audit::Actor;
 use sendonce::domain::content::{Channel, Content, Mail};
-use sendonce::domain::ids::{EventId, Kind, NotificationId, ProviderMessageId, ProviderName, Tenant};
+use sendonce::domain::ids::{BootId, EventId, Kind, NodeName, NotificationId, ProviderMessageId, ProviderName, Tenant};
 use sendonce::domain::lifecycle::State;
 use sendonce::domain::outcome::{Outcome, OutcomeClass, Reason};
 use sendonce::domain::retry::RetryPolicy;
@@ -20,6 +20,7 @@ use sendonce::ledger::{
 use sendonce::metrics::Metrics;
 use sendonce::provider::{Abilities, DedupeCovers, DedupeRules, LookupRules};
 use sendonce::store::mark::Mark;
+use sendonce::store::nodes::Identity;
 use sendonce::store::rows::{Leg, StatusRow};
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore};
 use sendonce::vault::{IndexKey, Purpose, Vault, new_key_line};
@@ -134,6 +135,7 @@ fn policy() -> Policy {
         key_retention: Duration::from_secs(30 * 24 * 3600),
         receipt_retention: Duration::from_secs(24 * 3600),
         receipts_kept: 100,
+        begins_after_loss: None,
         queue: 1000,
         batch: 64,
     }
@@ -287,12 +289,16 @@ async fn start(
         index: index.clone(),
         clock: clock.clone(),
         policy: policy.clone(),
-        boot: format!("test/{boot}"),
+        identity: Arc::new(Identity::alone(node(), BootId::parse(&format!("test-{boot}")).expect("an id"))),
         metrics: Metrics::default(),
         draw: || 0.5,
         mark: Some(Mark::open(&dir.path().join("sendonce.db.mark")).expect("a mark")),
     };
     Ledger::start(parts).await.expect("a ledger")
+}
+
+fn node() -> NodeName {
+    NodeName::parse("test").expect("a name")
 }
 
 pub fn accepted(id: &str) -> Outcome {

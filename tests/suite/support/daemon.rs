@@ -138,6 +138,13 @@ impl Daemon {
         twin
     }
 
+    /// Changes its configuration, before it starts.
+    pub fn reconfigure(&self, from: &str, to: &str) {
+        let text = fs::read_to_string(self.path("sendonce.toml")).expect("a configuration");
+        assert!(text.contains(from), "{from} in {text}");
+        write_private(&self.path("sendonce.toml"), &text.replace(from, to));
+    }
+
     /// A file of the daemon's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)

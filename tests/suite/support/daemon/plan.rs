@@ -27,6 +27,7 @@ pub struct Plan {
     pub(super) files: Vec<(String, String)>,
     pub(super) env: Vec<(String, String)>,
     store: Option<PathBuf>,
+    postgres: Option<String>,
     activated: bool,
 }
 
@@ -42,7 +43,8 @@ impl Plan {
     /// The product's own delays, and no provider yet.
     pub fn plain() -> Self {
         let sections = BTreeMap::new();
-        let plan = Self { sections, more: String::new(), files: vec![], env: vec![], store: None, activated: false };
+        let (files, env) = (vec![], vec![]);
+        let plan = Self { sections, more: String::new(), files, env, store: None, postgres: None, activated: false };
         plan.section("dispatch", "sweep_every = \"100ms\"")
     }
 
@@ -115,6 +117,12 @@ impl Plan {
         self.section("routes", &format!("email = {providers:?}"))
     }
 
+    /// PostgreSQL at this URL as the store.
+    pub fn postgres(mut self, url: &str) -> Self {
+        self.postgres = Some(url.to_owned());
+        self
+    }
+
     /// Another place for the store's file.
     pub fn store(mut self, file: &Path) -> Self {
         self.store = Some(file.to_owned());
@@ -130,12 +138,18 @@ impl Plan {
     /// The text of the configuration of a daemon in `dir`.
     pub(super) fn configuration(&self, dir: &Path, tenant: &str, api: SocketAddr, admin: SocketAddr) -> String {
         let listen = |address: SocketAddr| if self.activated { "systemd".to_owned() } else { address.to_string() };
-        let store = self.store.clone().unwrap_or_else(|| dir.join("sendonce.db"));
+        let store = match &self.postgres {
+            Some(url) => format!("url = \"{url}\"\nmark = \"store.mark\"\n"),
+            None => {
+                let file = self.store.clone().unwrap_or_else(|| dir.join("sendonce.db"));
+                format!("url = \"sqlite:{}\"\n", file.display())
+            }
+        };
         let mut sections = self.sections.clone();
         for (name, lines) in [
             ("server", format!("listen = \"{}\"\nadmin_listen = \"{}\"\n", listen(api), listen(admin))),
             ("server", format!("public_url = \"http://{api}\"\n")),
-            ("store", format!("url = \"sqlite:{}\"\n", store.display())),
+            ("store", store),
             ("vault", "sealing_keys_file = \"sealing.keys\"\nindex_key_file = \"index.key\"\n".to_owned()),
             ("keys", "file = \"keys.toml\"\n".to_owned()),
         ] {

@@ -1,8 +1,10 @@
-//! Rows of SQLite as rows of ours. What does not read as what it should be is `Corrupt`, never a default.
+//! Rows of a database as rows of ours. What does not read as what it should be is `Corrupt`, never a default.
 
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
-
+use super::StoreError;
+use super::rows::{
+    AccountCounts, AccountFault, Asked, HighWater, Known, Leg, LogRow, NotificationOutcome, NotificationRow, Queue,
+    UnknownRow, WorkCounts, WorkRow, WorkState,
+};
 use crate::domain::audit::{Actor, DaemonPart, Record, Source, What};
 use crate::domain::content::Channel;
 use crate::domain::delivery::{Delivery, DeliveryFacts};
@@ -13,27 +15,22 @@ use crate::domain::lifecycle::{Life, Marks, Sent, State};
 use crate::domain::outcome::{OutcomeClass, Reason};
 use crate::domain::receipt::{Part, Receipt, ReceiptStatus};
 use crate::domain::time::Timestamp;
-use crate::store::StoreError;
-use crate::store::rows::{
-    AccountFault, Asked, HighWater, Known, Leg, LogRow, NotificationOutcome, NotificationRow, Queue, UnknownRow,
-    WorkCounts, WorkRow, WorkState,
-};
 
 type Read<T> = Result<T, StoreError>;
 
-/// One row, and the table to name when it is corrupt.
-pub(super) struct Cells<'r>(pub(super) &'static str, pub(super) &'r SqliteRow);
+/// The columns of one row, by name. The outer `None`: there is no such column, or it is of another type.
+pub(super) trait Columns {
+    fn integer(&self, column: &str) -> Option<Option<i64>>;
+    fn text(&self, column: &str) -> Option<Option<&str>>;
+    fn bytes(&self, column: &str) -> Option<Option<&[u8]>>;
+}
 
-impl Cells<'_> {
+/// One row, and the table to name when it is corrupt.
+pub(super) struct Cells<'r, R>(pub(super) &'static str, pub(super) &'r R);
+
+impl<R: Columns> Cells<'_, R> {
     fn corrupt(&self, column: &'static str) -> StoreError {
         StoreError::Corrupt { table: self.0, column }
-    }
-
-    fn opt<'r, T>(&'r self, column: &'static str) -> Read<Option<T>>
-    where
-        T: sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
-    {
-        self.1.try_get(column).map_err(|_| self.corrupt(column))
     }
 
     fn need<T>(&self, column: &'static str, value: Option<T>) -> Read<T> {
@@ -47,7 +44,7 @@ impl Cells<'_> {
     }
 
     fn opt_int<T: TryFrom<i64>>(&self, column: &'static str) -> Read<Option<T>> {
-        let number: Option<i64> = self.opt(column)?;
+        let number = self.1.integer(column).ok_or(self.corrupt(column))?;
         number.map(|n| T::try_from(n).map_err(|_| self.corrupt(column))).transpose()
     }
 
@@ -73,12 +70,15 @@ impl Cells<'_> {
     }
 
     fn opt_blob<const N: usize>(&self, column: &'static str) -> Read<Option<[u8; N]>> {
-        let bytes: Option<&[u8]> = self.opt(column)?;
-        bytes.map(|bytes| bytes.try_into().map_err(|_| self.corrupt(column))).transpose()
+        self.opt_bytes(column)?.map(|bytes| bytes.try_into().map_err(|_| self.corrupt(column))).transpose()
+    }
+
+    fn opt_bytes(&self, column: &'static str) -> Read<Option<&[u8]>> {
+        self.1.bytes(column).ok_or(self.corrupt(column))
     }
 
     fn bytes(&self, column: &'static str) -> Read<&[u8]> {
-        let value = self.opt(column)?;
+        let value = self.opt_bytes(column)?;
         self.need(column, value)
     }
 
@@ -90,8 +90,12 @@ impl Cells<'_> {
         self.blob(column).map(KeyedHash::from_bytes)
     }
 
-    fn text(&self, column: &'static str) -> Read<&str> {
-        let value = self.opt(column)?;
+    fn opt_text(&self, column: &'static str) -> Read<Option<&str>> {
+        self.1.text(column).ok_or(self.corrupt(column))
+    }
+
+    pub(super) fn text(&self, column: &'static str) -> Read<&str> {
+        let value = self.opt_text(column)?;
         self.need(column, value)
     }
 
@@ -102,8 +106,7 @@ impl Cells<'_> {
     }
 
     fn opt_read<T>(&self, column: &'static str, parse: impl Fn(&str) -> Option<T>) -> Read<Option<T>> {
-        let text: Option<&str> = self.opt(column)?;
-        text.map(|text| parse(text).ok_or(self.corrupt(column))).transpose()
+        self.opt_text(column)?.map(|text| parse(text).ok_or(self.corrupt(column))).transpose()
     }
 }
 
@@ -116,7 +119,7 @@ fn channel(code: &str) -> Option<Channel> {
     [Channel::Sms, Channel::Email].into_iter().find(|c| c.code() == code)
 }
 
-pub(super) fn notification(row: &SqliteRow) -> Read<NotificationRow> {
+pub(super) fn notification(row: &impl Columns) -> Read<NotificationRow> {
     let c = Cells("notification", row);
     Ok(NotificationRow {
         id: c.id("id")?,
@@ -148,7 +151,7 @@ pub(super) fn notification(row: &SqliteRow) -> Read<NotificationRow> {
     })
 }
 
-pub(super) fn known(row: &SqliteRow) -> Read<Known> {
+pub(super) fn known(row: &impl Columns) -> Read<Known> {
     let c = Cells("notification", row);
     Ok(Known {
         id: c.id("id")?,
@@ -161,7 +164,7 @@ pub(super) fn known(row: &SqliteRow) -> Read<Known> {
     })
 }
 
-pub(super) fn work_state(row: &SqliteRow) -> Read<WorkState> {
+pub(super) fn work_state(row: &impl Columns) -> Read<WorkState> {
     let c = Cells("work", row);
     let asked = match c.opt_int("asked_attempt")? {
         None => None,
@@ -192,12 +195,12 @@ pub(super) fn work_state(row: &SqliteRow) -> Read<WorkState> {
         leg: c.int("leg")?,
         provider: c.read("provider", name(ProviderName::parse))?,
         tries_here: c.int("tries_here")?,
-        owner: c.opt("owner")?,
+        owner: c.opt_text("owner")?.map(str::to_owned),
         asked,
     })
 }
 
-pub(super) fn work(row: &SqliteRow) -> Read<WorkRow> {
+pub(super) fn work(row: &impl Columns) -> Read<WorkRow> {
     let c = Cells("work", row);
     Ok(WorkRow {
         id: c.id("id")?,
@@ -210,11 +213,11 @@ pub(super) fn work(row: &SqliteRow) -> Read<WorkRow> {
         user: c.hash("user_h")?,
         legs: c.need("legs", Leg::decode(c.bytes("legs")?))?,
         sealed_to: c.bytes("sealed_to")?.to_vec(),
-        sealed_message: c.opt("sealed_message")?,
+        sealed_message: c.opt_bytes("sealed_message")?.map(<[u8]>::to_vec),
     })
 }
 
-pub(super) fn unknown(row: &SqliteRow) -> Read<UnknownRow> {
+pub(super) fn unknown(row: &impl Columns) -> Read<UnknownRow> {
     let c = Cells("work", row);
     Ok(UnknownRow {
         id: c.id("id")?,
@@ -227,7 +230,7 @@ pub(super) fn unknown(row: &SqliteRow) -> Read<UnknownRow> {
     })
 }
 
-pub(super) fn log(row: &SqliteRow) -> Read<LogRow> {
+pub(super) fn log(row: &impl Columns) -> Read<LogRow> {
     let c = Cells("log", row);
     let record = Record {
         at: c.time("at")?,
@@ -263,7 +266,7 @@ pub(super) fn actor(text: &str) -> Option<Actor> {
 }
 
 /// A kept receipt, with its place in the order of arrival.
-pub(super) fn receipt(row: &SqliteRow) -> Read<(i64, Receipt)> {
+pub(super) fn receipt(row: &impl Columns) -> Read<(i64, Receipt)> {
     let c = Cells("unmatched_receipt", row);
     let receipt = Receipt {
         provider: c.read("provider", name(ProviderName::parse))?,
@@ -275,19 +278,19 @@ pub(super) fn receipt(row: &SqliteRow) -> Read<(i64, Receipt)> {
     Ok((c.int("seq")?, receipt))
 }
 
-pub(super) fn receipt_key(row: &SqliteRow) -> Read<(ProviderName, ProviderMessageId, NotificationId)> {
+pub(super) fn receipt_key(row: &impl Columns) -> Read<(ProviderName, ProviderMessageId, NotificationId)> {
     let c = Cells("notification", row);
     let provider = c.read("provider", name(ProviderName::parse))?;
     Ok((provider, c.read("receipt_key", name(ProviderMessageId::parse))?, c.id("id")?))
 }
 
-pub(super) fn high_water(row: &SqliteRow) -> Read<HighWater> {
+pub(super) fn high_water(row: &impl Columns) -> Read<HighWater> {
     let incarnation = Cells("meta", row).text("value")?.to_owned();
     let c = Cells("log", row);
     Ok(HighWater { incarnation, pos: c.int("pos")?, at: c.time("at")? })
 }
 
-pub(super) fn work_counts(row: &SqliteRow) -> Read<WorkCounts> {
+pub(super) fn work_counts(row: &impl Columns) -> Read<WorkCounts> {
     let c = Cells("work", row);
     Ok(WorkCounts {
         provider: c.read("provider", name(ProviderName::parse))?,
@@ -297,7 +300,22 @@ pub(super) fn work_counts(row: &SqliteRow) -> Read<WorkCounts> {
     })
 }
 
-pub(super) fn account_fault(row: &SqliteRow) -> Read<AccountFault> {
+pub(super) fn account_counts(row: &impl Columns) -> Read<AccountCounts> {
+    let c = Cells("notification", row);
+    let (notifications, finished): (u64, u64) = (c.int("notifications")?, c.int("finished")?);
+    Ok(AccountCounts {
+        notifications,
+        finished,
+        live: notifications.saturating_sub(finished),
+        accepted_records: c.int("accepted_records")?,
+        final_records: c.int("final_records")?,
+        sent: c.int("sent")?,
+        not_sent: c.int("not_sent")?,
+        unknown: c.int("unknown")?,
+    })
+}
+
+pub(super) fn account_fault(row: &impl Columns) -> Read<AccountFault> {
     let c = Cells("notification", row);
     Ok(AccountFault {
         id: c.id("id")?,

@@ -1,0 +1,84 @@
+//! Several daemons, each a process of its own, on one PostgreSQL: the promise holds over all of them together.
+
+mod chaos;
+mod faults;
+mod leases;
+mod scenarios;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sqlx::{Connection as _, Row as _};
+
+use crate::support::daemon::{Daemon, Plan, Strategy};
+use crate::support::http_oracle::{HttpOracle, Reply, Seen};
+use crate::support::postgres::Database;
+
+/// The lease of every node here, and in how much more time what hangs on it has happened.
+const LEASE: Duration = Duration::from_secs(3);
+
+/// Nodes that share a database and a provider, `probe`.
+struct Nodes {
+    database: Database,
+    nodes: Vec<Daemon>,
+}
+
+impl std::ops::Index<usize> for Nodes {
+    type Output = Daemon;
+
+    fn index(&self, n: usize) -> &Daemon {
+        &self.nodes[n]
+    }
+}
+
+impl Nodes {
+    /// Prepares `count` nodes called `n0`, `n1`, and so on. `lines` is for the provider's section.
+    async fn prepare(count: usize, oracle: &HttpOracle, strategies: &[Strategy], lines: &str) -> Self {
+        let database = Database::fresh().await;
+        let plan = Plan::new().http_with("probe", &oracle.url(), strategies, lines).sms(&["probe"]);
+        let plan = plan.postgres(&database.url()).section("node", "name = \"n0\"\nlease = \"3s\"");
+        let first = Daemon::prepare(plan.section("dispatch", "start_by = \"2s\""));
+        let mut nodes = vec![first];
+        for n in 1..count {
+            let twin = nodes[0].twin();
+            twin.reconfigure("name = \"n0\"", &format!("name = \"n{n}\""));
+            nodes.push(twin);
+        }
+        Self { database, nodes }
+    }
+
+    /// Prepares nodes and starts them all at once, on an empty database.
+    async fn start(count: usize, oracle: &HttpOracle, strategies: &[Strategy], lines: &str) -> Self {
+        let nodes = Self::prepare(count, oracle, strategies, lines).await;
+        futures_util::future::join_all(nodes.nodes.iter().map(Daemon::launch)).await;
+        nodes
+    }
+
+    /// One number from the database.
+    async fn number(&self, sql: &'static str) -> i64 {
+        let mut connection = self.database.connect().await;
+        let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("a row");
+        connection.close().await.expect("closes");
+        row.get(0)
+    }
+}
+
+/// A provider that takes everything.
+fn taken(_: &Seen) -> Reply {
+    Reply::json(201, json!({ "id": "m1" }))
+}
+
+async fn oracle(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> HttpOracle {
+    let oracle = HttpOracle::start().await;
+    oracle.script(script);
+    oracle
+}
+
+/// How many messages the provider was sent: look-ups do not count.
+fn sends(oracle: &HttpOracle) -> usize {
+    oracle.requests().iter().filter(|seen| seen.method == "POST").count()
+}
+
+fn attempts(status: &Value) -> usize {
+    status["attempts"].as_array().map_or(0, Vec::len)
+}

@@ -1,0 +1,53 @@
+//! What the database and the network do to nodes.
+
+use super::*;
+use crate::support::daemon::{event, wait};
+
+const LISTENING: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'";
+
+#[tokio::test]
+async fn a_lost_listening_session_is_made_again_and_nothing_is_missed_meanwhile() {
+    let oracle = oracle(taken).await;
+    let nodes = Nodes::start(2, &oracle, &[], "timeout = \"1s\"").await;
+    wait("both listen", async || nodes.number(LISTENING).await == 2).await;
+    for round in 0..3 {
+        let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND query LIKE 'LISTEN%'";
+        assert!(nodes.number(cut).await >= 1);
+        let id = nodes[round % 2].accept(&event(&format!("heard-{round}"))).await;
+        nodes[(round + 1) % 2].wait_for_state(&id, "dispatched").await;
+        wait("both listen again", async || nodes.number(LISTENING).await == 2).await;
+    }
+    assert_eq!(sends(&oracle), 3);
+    assert_eq!((nodes[0].readyz().await, nodes[1].readyz().await), (200, 200));
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_for_longer_than_a_lease_costs_503s_and_neither_a_message_nor_a_second_one() {
+    let oracle = oracle(taken).await;
+    let nodes = Nodes::start(2, &oracle, &[], "timeout = \"1s\"").await;
+    for n in 0..10 {
+        nodes[n % 2].accept(&event(&format!("before-{n}"))).await;
+    }
+    nodes.database.hide().await;
+    wait("both are not ready", async || nodes[0].readyz().await == 503 && nodes[1].readyz().await == 503).await;
+    let refused = nodes[0].post(&event("meanwhile")).await;
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.headers.contains_key("retry-after"));
+    tokio::time::sleep(2 * LEASE).await;
+    nodes.database.show().await;
+    wait("both are ready", async || nodes[0].readyz().await == 200 && nodes[1].readyz().await == 200).await;
+    let id = nodes[1].accept(&event("meanwhile")).await;
+    nodes[0].wait_for_state(&id, "dispatched").await;
+    let unsettled = "SELECT count(*) FROM work WHERE state NOT IN ('dispatched', 'dispatch_unknown')";
+    wait("all is settled", async || nodes.number(unsettled).await == 0).await;
+    let mut refs: Vec<_> = oracle.requests().iter().map(|seen| seen.json()["to"].to_string()).collect();
+    refs.sort();
+    refs.dedup();
+    assert_eq!((refs.len(), sends(&oracle)), (11, 11), "each once");
+    for node in &nodes.nodes {
+        assert!(!node.log().contains("the lease of a node has run out"), "nobody is taken for dead for that");
+        node.audit_closes().await;
+    }
+}
