@@ -225,6 +225,8 @@ pub enum Purpose {
     Revision,
     /// An idempotency key as the log names it: (key).
     LoggedKey,
+    /// The key itself, as the store knows it: ().
+    Itself,
 }
 
 impl Purpose {
@@ -241,6 +243,7 @@ impl Purpose {
             Self::Account => b"account",
             Self::Revision => b"revision",
             Self::LoggedKey => b"logged-key",
+            Self::Itself => b"itself",
         }
     }
 }

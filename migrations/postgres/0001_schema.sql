@@ -112,8 +112,10 @@ CREATE TABLE log (
 CREATE INDEX log_notification ON log (notification, pos) WHERE notification IS NOT NULL;
 CREATE FUNCTION log_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION 'the log is append-only'; END $$;
-CREATE TRIGGER log_is_append_only_update BEFORE UPDATE ON log
+CREATE TRIGGER log_is_append_only BEFORE UPDATE OR DELETE ON log
     FOR EACH ROW EXECUTE FUNCTION log_is_append_only();
+CREATE TRIGGER log_is_not_emptied BEFORE TRUNCATE ON log
+    FOR EACH STATEMENT EXECUTE FUNCTION log_is_append_only();
 
 CREATE TABLE unmatched_receipt (
     seq             BIGINT   GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -29,7 +29,7 @@ use crate::store::nodes::Identity;
 use crate::store::postgres::{PostgresOptions, PostgresStore};
 use crate::store::sqlite::{SqliteOptions, SqliteStore};
 use crate::store::{Store, StoreError};
-use crate::vault::{IndexKey, Vault, random};
+use crate::vault::{IndexKey, Purpose, Vault, random};
 
 /// How many receipts of the sandbox may wait for the ledger.
 const RECEIPTS_WAITING: usize = 1024;
@@ -259,11 +259,10 @@ fn policy(settings: &Settings) -> Policy {
 
 /// What to tell when the store does not open.
 fn store_failure(settings: &Settings, error: StoreError) -> Failure {
-    let place = match &settings.store.place {
-        StorePlace::Sqlite(path) => path.display().to_string(),
-        StorePlace::Postgres { .. } => "PostgreSQL".to_owned(),
-    };
-    Failure::failed(format!("{place}: {error}"))
+    match &settings.store.place {
+        StorePlace::Sqlite(path) => Failure::failed(format!("{}: {error}", path.display())),
+        StorePlace::Postgres { .. } => Failure::failed(format!("the store in PostgreSQL: {error}")),
+    }
 }
 
 /// Opens the store, and brings its schema up to date.
@@ -274,7 +273,7 @@ pub(super) async fn open_store(settings: &Settings, clock: &SharedClock) -> Resu
             let options = SqliteOptions { busy_timeout, ..SqliteOptions::default() };
             SqliteStore::open(path, clock.clone(), options).await.map(|store| Arc::new(store) as _)
         }
-        StorePlace::Postgres { url, password, .. } => {
+        StorePlace::Postgres { url, password } => {
             let options = PostgresOptions { busy_timeout, ..PostgresOptions::default() };
             PostgresStore::open(url, password.as_ref(), options).await.map(|store| Arc::new(store) as _)
         }
@@ -290,18 +289,6 @@ fn clock_of(settings: &Settings) -> SharedClock {
     }
 }
 
-fn open_mark(settings: &Settings) -> Result<Mark, Failure> {
-    let path = match &settings.store.place {
-        StorePlace::Sqlite(path) => {
-            let mut path = path.clone().into_os_string();
-            path.push(".mark");
-            path.into()
-        }
-        StorePlace::Postgres { mark, .. } => mark.clone(),
-    };
-    Mark::open(&path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))
-}
-
 /// Puts everything together and opens the store.
 pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
     let clock = clock_of(settings);
@@ -310,7 +297,15 @@ pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
     let keys = KeyRing::load(&settings.keys.file).map_err(|e| Failure::failed(e.to_string()))?;
     let metrics = Metrics::default();
     let store = open_store(settings, &clock).await?;
+    let key = index.hash(Purpose::Itself, &[]).to_string();
+    if !store.nodes().agree("index_key", &key).await.map_err(|e| store_failure(settings, e))? {
+        return Err(Failure::failed(
+            "vault.index_key: the store was made with another key; with this one no repeat would be recognised",
+        ));
+    }
     let identity = Arc::new(Identity::new(node_name(settings)?, new_boot()));
+    let mark = Mark::open(&settings.store.mark_file);
+    let mark = mark.map_err(|e| Failure::failed(format!("{}: {e}", settings.store.mark_file.display())))?;
     let parts = Parts {
         store: store.clone(),
         routes: router.clone(),
@@ -321,9 +316,8 @@ pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
         identity: identity.clone(),
         metrics: metrics.clone(),
         draw,
-        mark: Some(open_mark(settings)?),
     };
-    let ledger = Ledger::start(parts).await.map_err(|e| Failure::failed(e.to_string()))?;
+    let ledger = Ledger::start(parts, Some(mark)).await.map_err(|e| Failure::failed(e.to_string()))?;
     let member = Member { store, clock: clock.clone(), identity, lease: settings.node.lease, boots: new_boot, draw };
     Ok(Assembly { ledger, member, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
 }

@@ -3,6 +3,7 @@
 use super::Settings;
 use super::provider::{Kind, SmtpTls};
 use super::server::Listen;
+use super::store::may_be_read_on_the_way;
 use crate::document::{Mistake, Place, Table, show_duration};
 
 /// Advice on settings that hold each for itself, but sit badly together.
@@ -40,6 +41,11 @@ pub(super) fn advice(settings: &Settings, root: &Table) -> Vec<Mistake> {
             }
             _ => {}
         }
+    }
+    if may_be_read_on_the_way(&settings.store.place) {
+        let message = "what goes to PostgreSQL may be read or changed on the way; add sslmode=verify-full to the URL";
+        let place = Place { key: "store.url".to_owned(), ..root.place_of("store") };
+        advice.push(Mistake { place, message: message.to_owned() });
     }
     advice.extend(late_failover(settings, root));
     if let Listen::Address(address) = settings.server.listen

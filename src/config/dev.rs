@@ -7,8 +7,8 @@ use secrecy::SecretString;
 
 use super::provider::{Kind, Lane, ProviderSettings, Sandbox};
 use super::{
-    Admission, Dispatch, Keys, Limit, Log, LogFormat, Node, Retention, Routes, Server, Settings, Store, StorePlace,
-    Templates, TenantSettings, VaultKeys,
+    Admission, Dispatch, Keys, Limit, Log, LogFormat, Node, Retention, Routes, Server, Settings, Store, Templates,
+    TenantSettings, VaultKeys,
 };
 use crate::document::Place;
 use crate::domain::content::Channel;
@@ -33,7 +33,7 @@ impl Settings {
         let (sms, email) = (sandbox("sandbox-sms", Channel::Sms)?, sandbox("sandbox-email", Channel::Email)?);
         Ok(Self {
             server: Server { public_url: Some("http://127.0.0.1:8025".to_owned()), ..Server::default() },
-            store: Store { place: StorePlace::Sqlite(dir.join("sendonce.db")), busy_timeout: Duration::from_secs(5) },
+            store: Store::sqlite(dir.join("sendonce.db")),
             node: Node::default(),
             vault: VaultKeys { sealing_keys: SecretString::default(), index_key: SecretString::default() },
             keys: Keys { file: dir.join("keys.toml") },

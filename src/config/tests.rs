@@ -130,9 +130,9 @@ fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
         [
             "c.toml:1:1: keys.file: is required",
             "c.toml:1:1: tenant: at least one [[tenant]] is required",
-            "c.toml:1:2: store.mark: is required",
-            "c.toml:2:1: store.url: must not hold a password; give it as `password_file`, `password_env` or \
-             `password_credential`",
+            "c.toml:1:2: store.mark_file: is required with PostgreSQL: a file of this node, kept apart from the backups",
+            "c.toml:2:1: store.url: holds a password, which must not stand in this file; give `password_file`, \
+             `password_env` or `password_credential`, or the whole URL as `url_file`, `url_env` or `url_credential`",
             "c.toml:3:2: vault.index_key: is required, as `index_key_file`, `index_key_env` or `index_key_credential`",
             "c.toml:4:1: vault.sealing_keys: is a secret and must not stand in this file; give `sealing_keys_file`, \
              `sealing_keys_env` or `sealing_keys_credential` instead",
@@ -146,6 +146,7 @@ fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
 fn what_is_not_said_takes_its_default() {
     let settings = Settings::parse("c.toml", &with(""), Path::new("/etc/sendonce"), &environment()).expect("valid");
     assert!(matches!(&settings.store.place, StorePlace::Sqlite(path) if path == Path::new("/etc/sendonce/s.db")));
+    assert_eq!(settings.store.mark_file, Path::new("/etc/sendonce/s.db.mark"));
     assert_eq!(settings.server.listen, Listen::loopback(8025));
     assert_eq!(settings.dispatch.max_attempts, 5);
     assert_eq!(settings.routes.sms, [settings.providers[0].name.clone()]);

@@ -8,17 +8,19 @@ use tokio::sync::Notify;
 use crate::domain::ids::{AttemptNumber, NotificationId, ProviderName};
 use crate::domain::outcome::{LookupAnswer, Outcome};
 use crate::domain::time::Timestamp;
-use crate::ledger::{Claimed, Ledger, LedgerError, Opened, Question, SettleAnswer};
+use crate::ledger::{Claimed, Ledger, LedgerError, Opened, Question, Room, SettleAnswer};
 use crate::store::rows::WorkCounts;
 
 /// The ledger as the dispatcher sees it. The methods and their errors are those of [`Ledger`].
 #[async_trait]
 pub trait Desk: Send + Sync {
-    /// See [`Ledger::claim`].
+    /// See [`Ledger::claim_into`].
     ///
     /// # Errors
     /// As there, and so on for the others.
-    async fn claim(&self, provider: &ProviderName, limit: u32) -> Result<Vec<Claimed>, LedgerError>;
+    async fn claim(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError>;
+    /// See [`Ledger::claim_next`].
+    async fn claim_next(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError>;
     /// See [`Ledger::open`]. `None` when it does not open.
     fn open(&self, claimed: &Claimed) -> Option<Opened>;
     /// See [`Ledger::settle`].
@@ -55,14 +57,20 @@ pub trait Desk: Send + Sync {
     fn leads(&self) -> bool {
         true
     }
+    /// See [`Ledger::resign`].
+    async fn resign(&self) {}
     /// See [`Ledger::wakes`].
     fn wakes(&self, provider: &ProviderName, ask: bool) -> Arc<Notify>;
 }
 
 #[async_trait]
 impl Desk for Ledger {
-    async fn claim(&self, provider: &ProviderName, limit: u32) -> Result<Vec<Claimed>, LedgerError> {
-        self.claim(provider, limit).await
+    async fn claim(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError> {
+        self.claim_into(provider, room).await
+    }
+
+    async fn claim_next(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError> {
+        self.claim_next(provider, room).await
     }
 
     fn open(&self, claimed: &Claimed) -> Option<Opened> {
@@ -117,6 +125,10 @@ impl Desk for Ledger {
 
     fn leads(&self) -> bool {
         self.leads()
+    }
+
+    async fn resign(&self) {
+        self.resign().await;
     }
 
     fn wakes(&self, provider: &ProviderName, ask: bool) -> Arc<Notify> {

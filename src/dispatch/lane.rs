@@ -1,8 +1,11 @@
 //! One provider's lane: takes due work as fast as its bounds allow, and no faster.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
+use crate::ledger::{Claimed, LedgerError, Room};
 use crate::metrics::ByProvider;
 
 use super::breaker::Standing;
@@ -10,8 +13,8 @@ use super::shared::Shared;
 use super::station::Station;
 use super::worker;
 
-/// After a claim that found nothing, the queue is left alone for at least so long.
-const EMPTY_PAUSE: Duration = Duration::from_millis(50);
+/// After a claim that took all that was due, the queue is looked at again after this time: something may fall due.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Rows that one step moves to another provider.
 const REROUTE_LIMIT: u32 = 200;
@@ -21,74 +24,186 @@ const CLAIM_LIMIT: u32 = 256;
 
 /// Runs the lane until the drain begins.
 pub(super) async fn run(shared: Arc<Shared>, station: Arc<Station>) {
-    let bell = shared.desk.wakes(station.name(), false);
-    let label = ByProvider { provider: station.name().to_string() };
-    let mut draining = shared.draining.subscribe();
-    let (mut failed, mut more) = (0_u8, false);
-    while !shared.is_draining() {
-        let standing = station.standing(shared.clock.since_boot());
-        shared.metrics.breaker_open.get_or_create(&label).set(i64::from(standing != Standing::Closed));
-        let wait = match step(&shared, &station, standing, &mut more).await {
-            Ok(wait) => {
-                failed = 0;
-                wait
+    let told = Arc::default();
+    let mut lane = Lane {
+        bell: shared.desk.wakes(station.name(), false),
+        room: room(&shared, &station, &told),
+        told,
+        queue: Queue::Unknown,
+        shared,
+        station,
+    };
+    let mut failed = 0_u8;
+    while !lane.shared.is_draining() {
+        if let Err(error) = lane.turn().await {
+            failed = failed.saturating_add(1);
+            if lane.shared.may_tell() {
+                tracing::error!(provider = %lane.station.name(), %error, "due work cannot be taken");
             }
-            Err(error) => {
-                failed = failed.saturating_add(1);
-                if shared.may_tell() {
-                    tracing::error!(provider = %station.name(), %error, "due work cannot be taken");
-                }
-                shared.sleep(shared.store_pause(failed)).await;
-                continue;
-            }
-        };
-        tokio::select! {
-            () = bell.notified() => {}
-            () = station.freed.notified() => {}
-            () = tokio::time::sleep(wait.min(shared.settings.poll)) => {}
-            _ = draining.wait_for(|draining| *draining) => {}
+            lane.shared.sleep(lane.shared.store_pause(failed)).await;
+        } else {
+            failed = 0;
         }
     }
 }
 
-/// Takes what may be taken now; says how long there is nothing to do unless somebody rings. `more`: the last claim was
-/// full, so that the next one need not ask first whether anything is due.
-async fn step(
-    shared: &Arc<Shared>,
-    station: &Arc<Station>,
-    standing: Standing,
-    more: &mut bool,
-) -> Result<Duration, crate::ledger::LedgerError> {
-    let name = station.name();
-    let poll = shared.settings.poll;
-    if !shared.may_claim() {
-        return Ok(poll);
+/// What the lane knows of its queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    /// Nothing.
+    Unknown,
+    /// The last claim filled the room that there was, so there may be more.
+    More,
+    /// The last claim took all that was due.
+    Empty,
+}
+
+/// What the lane does next.
+enum Next {
+    /// Another step at once.
+    Step,
+    /// Nothing may begin for so long, unless an attempt ends.
+    Rest(Duration),
+    /// Nothing is due for so long, unless a commit makes it so.
+    Await(Duration),
+}
+
+/// What ended a pause.
+enum Woken {
+    /// There may be room.
+    ByRoom,
+    /// There may be work.
+    ByWork,
+    /// Here is work.
+    With(Vec<Claimed>),
+}
+
+struct Lane {
+    shared: Arc<Shared>,
+    station: Arc<Station>,
+    room: Room,
+    told: Arc<Mutex<Told>>,
+    bell: Arc<Notify>,
+    queue: Queue,
+}
+
+/// The last answer to how many attempts may begin.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    /// By the boot clock; before any claim that came of it.
+    at: Duration,
+    room: u32,
+}
+
+/// Tells how many attempts may begin whenever it is asked.
+fn room(shared: &Arc<Shared>, station: &Arc<Station>, told: &Arc<Mutex<Told>>) -> Room {
+    let (shared, station, told) = (shared.clone(), station.clone(), told.clone());
+    Arc::new(move || {
+        let at = shared.clock.since_boot();
+        let room = if shared.may_claim() { station.budget(at).min(CLAIM_LIMIT) } else { 0 };
+        *told.lock().unwrap_or_else(PoisonError::into_inner) = Told { at, room };
+        room
+    })
+}
+
+impl Lane {
+    /// A step, and the pause after it.
+    async fn turn(&mut self) -> Result<(), LedgerError> {
+        let next = self.step().await?;
+        match self.pause(next).await? {
+            Woken::With(claims) => self.begin(claims),
+            Woken::ByWork => self.queue = Queue::Unknown,
+            Woken::ByRoom => {}
+        }
+        Ok(())
     }
-    if standing == Standing::Open && shared.router.has_alternative(name) {
-        let moved = shared.desk.reroute(name, REROUTE_LIMIT).await?;
-        return Ok(if moved == REROUTE_LIMIT { Duration::ZERO } else { poll });
+
+    /// Where the breaker stands, for the metrics too.
+    fn standing(&self) -> Standing {
+        let standing = self.station.standing(self.shared.clock.since_boot());
+        let label = ByProvider { provider: self.station.name().to_string() };
+        self.shared.metrics.breaker_open.get_or_create(&label).set(i64::from(standing != Standing::Closed));
+        standing
     }
-    let claimed_at = shared.clock.since_boot();
-    let budget = station.budget(claimed_at).min(CLAIM_LIMIT);
-    if budget == 0 {
-        let closed_for = station.closed_for(claimed_at);
-        return Ok(if closed_for.is_zero() { poll } else { closed_for });
+
+    /// Takes what may be taken now.
+    async fn step(&mut self) -> Result<Next, LedgerError> {
+        let standing = self.standing();
+        let (shared, station) = (&self.shared, &self.station);
+        let (name, poll) = (station.name(), shared.settings.poll);
+        if !shared.may_claim() {
+            return Ok(Next::Rest(poll));
+        }
+        if standing == Standing::Open && shared.router.has_alternative(name) {
+            let moved = shared.desk.reroute(name, REROUTE_LIMIT).await?;
+            return Ok(if moved == REROUTE_LIMIT { Next::Step } else { Next::Rest(poll) });
+        }
+        let now = shared.clock.since_boot();
+        if station.budget(now) == 0 {
+            let closed_for = station.closed_for(now);
+            return Ok(Next::Rest(if closed_for.is_zero() { poll } else { closed_for }));
+        }
+        match self.queue {
+            Queue::More => {}
+            Queue::Empty => return Ok(Next::Await(LOOK_AGAIN)),
+            Queue::Unknown => match self.due_in().await? {
+                Duration::ZERO => {}
+                early => return Ok(Next::Await(early)),
+            },
+        }
+        let claims = shared.desk.claim(name, self.room.clone()).await?;
+        self.begin(claims);
+        Ok(Next::Step)
     }
-    if !std::mem::take(more) {
-        let Some(due) = shared.desk.next_due(name, false).await? else { return Ok(poll) };
-        let early = due.since(shared.clock.now());
-        if !early.is_zero() {
-            return Ok(early);
+
+    /// How long nothing is due.
+    async fn due_in(&self) -> Result<Duration, LedgerError> {
+        let (poll, due) = (self.shared.settings.poll, self.shared.desk.next_due(self.station.name(), false).await?);
+        Ok(due.map_or(poll, |due| due.since(self.shared.clock.now()).min(poll)))
+    }
+
+    /// Waits until there is something to do, or takes what a commit brings.
+    async fn pause(&self, next: Next) -> Result<Woken, LedgerError> {
+        let (mut pause, awaits) = match next {
+            Next::Step => return Ok(Woken::ByRoom),
+            Next::Rest(pause) => (pause.min(self.shared.settings.poll), false),
+            Next::Await(pause) => (pause, true),
+        };
+        let mut draining = self.shared.draining.subscribe();
+        let claims = async {
+            if awaits {
+                self.shared.desk.claim_next(self.station.name(), self.room.clone()).await
+            } else {
+                std::future::pending().await
+            }
+        };
+        tokio::pin!(claims);
+        loop {
+            tokio::select! {
+                // First of all, because a claim that nobody takes costs an attempt.
+                biased;
+                claims = &mut claims => return claims.map(Woken::With),
+                () = self.bell.notified() => return Ok(Woken::ByWork),
+                () = self.station.freed.notified(), if !awaits => return Ok(Woken::ByRoom),
+                _ = draining.wait_for(|draining| *draining) => return Ok(Woken::ByRoom),
+                () = tokio::time::sleep(pause) => {}
+            }
+            self.standing();
+            // The wish stays while the queue is looked at.
+            pause = if awaits { self.due_in().await? } else { Duration::ZERO };
+            if pause.is_zero() {
+                return Ok(Woken::ByWork);
+            }
         }
     }
-    let claims = shared.desk.claim(name, budget).await?;
-    *more = claims.len() == budget as usize;
-    if claims.is_empty() {
-        return Ok(EMPTY_PAUSE);
+
+    /// Begins attempts that were claimed into the room that was told last.
+    fn begin(&mut self, claims: Vec<Claimed>) {
+        let told = *self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        self.queue = if claims.len() >= told.room as usize { Queue::More } else { Queue::Empty };
+        let now = self.shared.clock.since_boot();
+        for claimed in claims {
+            worker::spawn(&self.shared, claimed, told.at, self.station.enter(now));
+        }
     }
-    let now = shared.clock.since_boot();
-    for claimed in claims {
-        worker::spawn(shared, claimed, claimed_at, station.enter(now));
-    }
-    Ok(Duration::ZERO)
 }

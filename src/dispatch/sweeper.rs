@@ -28,8 +28,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let mut shown = BTreeSet::new();
     while !shared.is_draining() {
         let began = shared.clock.since_boot();
-        if shared.may_claim()
-            && let Err(error) = sweep(&shared, &mut shown).await
+        if !shared.may_claim() {
+            shared.desk.resign().await;
+        } else if let Err(error) = sweep(&shared, &mut shown).await
             && shared.may_tell()
         {
             tracing::error!(%error, "the sweep failed; it is tried again");

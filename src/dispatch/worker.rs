@@ -1,8 +1,11 @@
 //! One attempt, from its claim to its stored outcome.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use futures_util::FutureExt as _;
 
 use crate::domain::outcome::{Outcome, Reason};
 use crate::ledger::{Claimed, LedgerError};
@@ -14,7 +17,7 @@ use crate::store::StoreError;
 use super::shared::{AttemptKey, Shared};
 use super::station::Slot;
 
-/// Runs a claim that holds `slot`, in tasks of its own: nobody can drop it half-way. `claimed_at` is the boot clock
+/// Runs a claim that holds `slot` until its attempt has ended, in a task of its own: nobody can drop it half-way. `claimed_at` is the boot clock
 /// before the claim was asked for.
 pub(super) fn spawn(shared: &Arc<Shared>, claimed: Claimed, claimed_at: Duration, slot: Slot) {
     shared.running.begin((claimed.id, claimed.attempt));
@@ -27,7 +30,7 @@ async fn run(shared: &Arc<Shared>, claimed: Claimed, claimed_at: Duration, slot:
     let (provider, address) = (claimed.provider.clone(), claimed.leg.address);
     let label = ByProvider { provider: provider.to_string() };
     shared.metrics.in_flight.get_or_create(&label).inc();
-    let sending = tokio::spawn(send(shared.clone(), claimed, claimed_at));
+    let sending = AssertUnwindSafe(send(shared, claimed, claimed_at)).catch_unwind();
     let outcome = sending.await.unwrap_or_else(|_panic| {
         tracing::error!(alert = true, %provider, notification = %key.0, attempt = key.1, "an attempt panicked");
         Outcome::unknown(Reason::Panicked)
@@ -43,11 +46,13 @@ async fn run(shared: &Arc<Shared>, claimed: Claimed, claimed_at: Duration, slot:
     if let Some(station) = shared.router.station(&provider) {
         station.learn(&outcome, address, now, (shared.draw)());
     }
-    settle(shared, key, outcome, slot).await;
+    // The provider has room again, and what it takes next is claimed by the commit that stores this outcome.
+    drop(slot);
+    settle(shared, key, outcome).await;
 }
 
 /// Everything up to the provider's answer.
-async fn send(shared: Arc<Shared>, claimed: Claimed, claimed_at: Duration) -> Outcome {
+async fn send(shared: &Shared, claimed: Claimed, claimed_at: Duration) -> Outcome {
     if shared.is_draining() {
         return Outcome::never_began(Reason::Draining);
     }
@@ -77,9 +82,8 @@ async fn send(shared: Arc<Shared>, claimed: Claimed, claimed_at: Duration) -> Ou
 }
 
 /// Stores the outcome: the write is repeated, never the send. While it cannot be stored nothing new is claimed.
-async fn settle(shared: &Shared, key: AttemptKey, outcome: Outcome, slot: Slot) {
+async fn settle(shared: &Shared, key: AttemptKey, outcome: Outcome) {
     let mut unstored = Unstored { shared, counted: false };
-    let mut slot = Some(slot);
     let mut tries = 0_u8;
     loop {
         match shared.desk.settle(key.0, key.1, outcome.clone()).await {
@@ -89,7 +93,6 @@ async fn settle(shared: &Shared, key: AttemptKey, outcome: Outcome, slot: Slot) 
             // This row alone is at fault; others go on.
             Err(error @ LedgerError::Store(StoreError::Refused(_) | StoreError::Corrupt { .. })) => {
                 unstored.clear();
-                slot = None;
                 if shared.may_tell() {
                     tracing::error!(alert = true, notification = %key.0, attempt = key.1, %error, "a result is refused by the store");
                 }
@@ -107,7 +110,6 @@ async fn settle(shared: &Shared, key: AttemptKey, outcome: Outcome, slot: Slot) 
     }
     shared.running.settled(key);
     unstored.clear();
-    drop(slot);
 }
 
 /// Counts a result as not stored, for as long as it is there.

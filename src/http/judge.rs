@@ -44,11 +44,12 @@ pub(super) fn judge(
     repeat: Repeat,
     now: Timestamp,
 ) -> Result<NewNotification, Problem> {
-    let rules = api.tenants.get(&principal.tenant).cloned().unwrap_or_default();
+    let none = TenantRules::default();
+    let rules = api.tenants.get(&principal.tenant).unwrap_or(&none);
     let kind = api.templates.kind(&request.kind).ok_or_else(unknown_kind)?;
     let expires_at = expiry(request.expiry, now, kind.max_expires_in())?;
     let to = request.to.iter().enumerate().map(|(i, posted)| address(i, posted)).collect::<Result<Vec<_>, _>>()?;
-    countries(&rules, &to)?;
+    countries(rules, &to)?;
     let content = render(api, &request, &to, expires_at.since(now))?;
     let user = request.user.as_ref().map_or_else(|| to.first().map(Address::canonical), |user| Some(user.to_string()));
     let owner = principal.tenant.as_str().as_bytes();
@@ -63,7 +64,7 @@ pub(super) fn judge(
         expires_at,
         occurred_at: request.occurred_at,
         user,
-        limits: limits(&rules, &api.index, owner, &to),
+        limits: limits(rules, &api.index, owner, &to),
         to,
         content,
         actor: principal.actor(),

@@ -1,5 +1,7 @@
 //! Serves a router on a listener within bounds, until it is told to stop; then lets what is under way finish.
 
+use std::error::Error as _;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,12 +85,20 @@ pub async fn serve(listener: TcpListener, router: Router, bounds: Bounds, mut st
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(e) = connection.await {
+                if is_stall(&e) {
+                    tracing::info!("an answer was cut off, because its reader took nothing for too long");
+                }
                 tracing::debug!(timeout = e.is_timeout(), parse = e.is_parse(), "a connection ended early");
             }
         });
     }
     drop(listener);
     tokio::time::timeout(bounds.drain, graceful.shutdown()).await.is_ok()
+}
+
+fn is_stall(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
 }
 
 /// Waits for the word to stop, or for nobody being left to give it.

@@ -9,7 +9,7 @@ use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderValue};
 
 use super::Api;
-use super::headers::{REQUEST_ID, idempotency_key, request_id, traceparent};
+use super::headers::{IDEMPOTENCY_KEY, REQUEST_ID, TRACEPARENT, idempotency_key, request_id, traceparent};
 use super::problem::Failed;
 use crate::vault::{Purpose, random};
 
@@ -17,13 +17,13 @@ use crate::vault::{Purpose, random};
 pub(super) async fn told(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let id = request_id(headers).map_or_else(|| HEXLOWER.encode(random::<8>().as_slice()), str::to_owned);
-    let trace = traceparent(headers).map(str::to_owned);
-    let key = logged_key(&api, headers);
+    let told = kept(headers);
     let mut response = next.run(request).await;
     if let Some(Failed(code)) = response.extensions().get() {
         let (problem, status) = (code.name(), code.status().as_u16());
+        let key = logged_key(&api, &told);
         // A field without a value is left out of the line.
-        let (traceparent, key) = (trace.as_deref(), key.as_deref());
+        let (traceparent, key) = (traceparent(&told), key.as_deref());
         if code.status().is_server_error() {
             tracing::warn!(request = %id, traceparent, key, problem, status, "request failed");
         } else {
@@ -34,6 +34,17 @@ pub(super) async fn told(State(api): State<Arc<Api>>, request: Request, next: Ne
         response.headers_mut().insert(REQUEST_ID, value);
     }
     response
+}
+
+/// What of the headers a line about a failure needs; most requests need none.
+fn kept(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for name in [IDEMPOTENCY_KEY, TRACEPARENT] {
+        for value in headers.get_all(&name) {
+            kept.append(name.clone(), value.clone());
+        }
+    }
+    kept
 }
 
 /// The idempotency key as logs may hold it.

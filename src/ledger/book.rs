@@ -268,6 +268,13 @@ impl<'a> Book<'a> {
         }
     }
 
+    /// Lets the entry's work wait where it is, and wakes nobody.
+    pub fn put_back(&mut self, id: NotificationId, due_at: Timestamp) {
+        if let Some(work) = self.change(id) {
+            work.due_at = due_at;
+        }
+    }
+
     /// Appends a record about an entry.
     pub fn tell_entry(&mut self, id: NotificationId, how: Telling, states: Option<(State, State)>) {
         let Some(entry) = self.entries.get(&id) else { return };

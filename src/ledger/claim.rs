@@ -178,7 +178,10 @@ pub(super) fn expire(core: &Core, book: &mut Book<'_>, id: NotificationId) {
     }
 }
 
-/// Moves due work to the next provider of its route; says how many rows moved.
+/// What no other provider takes now is left alone for so long, so that what stands behind it in the queue is looked at.
+const PUT_BACK: Duration = Duration::from_secs(5);
+
+/// Moves due work to the next provider of its route; says how many rows it looked at.
 pub(super) async fn reroute(
     core: &Core,
     book: &mut Book<'_>,
@@ -187,8 +190,9 @@ pub(super) async fn reroute(
     limit: u32,
 ) -> Result<u32, StoreError> {
     let now = book.now;
-    let mut moved = 0;
-    for work in tx.due(&Queue::Send(provider.clone()), now, limit).await? {
+    let due = tx.due(&Queue::Send(provider.clone()), now, limit).await?;
+    let seen = u32::try_from(due.len()).unwrap_or(u32::MAX);
+    for work in due {
         let id = work.id;
         let leg = work.legs.get(usize::from(work.state.leg));
         let next = leg.and_then(|leg| match core.routes.abilities(provider) {
@@ -196,7 +200,10 @@ pub(super) async fn reroute(
             None => core.routes.first(leg),
         });
         book.adopt(work);
-        let Some(next) = next.filter(|next| next != provider) else { continue };
+        let Some(next) = next.filter(|next| next != provider) else {
+            book.put_back(id, now.plus(PUT_BACK));
+            continue;
+        };
         if let Some(state) = book.change(id) {
             state.provider = next.clone();
             state.tries_here = 0;
@@ -205,9 +212,8 @@ pub(super) async fn reroute(
         book.place(id, Some(Queue::Send(next)), now);
         let how = Telling::new(What::Rerouted, Actor::Daemon(DaemonPart::Worker)).because(Reason::BreakerOpen);
         book.tell_entry(id, how, None);
-        moved += 1;
     }
-    Ok(moved)
+    Ok(seen)
 }
 
 /// What a boot that is over left under way: nobody knows how it ended.

@@ -17,6 +17,10 @@ use crate::provider::Abilities;
 use crate::store::StoreError;
 use crate::store::rows::{Fingerprint, Leg};
 
+/// How many attempts may begin now. It is asked at the moment when they are taken, which may be a whole commit after a
+/// claim was asked for.
+pub type Room = Arc<dyn Fn() -> u32 + Send + Sync>;
+
 /// Why the ledger did not do what was asked. Nothing is known to be stored; the same command may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {

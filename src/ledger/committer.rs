@@ -3,7 +3,7 @@
 //! Commands are data, so a batch can be run again: a batch that the store refuses is halved until the command at fault
 //! fails alone. A caller that goes away changes nothing, because nobody polls its future to make the commit happen.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +21,7 @@ use super::admit::{Prepared, admit};
 use super::book::Book;
 use super::claim::{ask, claim, expire, reroute, restore, strand};
 use super::command::{
-    Admission, CancelAnswer, Claimed, LedgerError, Question, Received, ResolveAnswer, SettleAnswer, Verdict,
+    Admission, CancelAnswer, Claimed, LedgerError, Question, Received, ResolveAnswer, Room, SettleAnswer, Verdict,
 };
 use super::core::Core;
 use super::receive::{cancel, owners, receive, resolve};
@@ -36,7 +36,9 @@ const RERUNS: u32 = 5;
 /// What is asked of the committer.
 pub(super) enum Work {
     Admit(Box<Prepared>),
-    Claim(ProviderName, u32),
+    Claim(ProviderName, Room),
+    /// The same, of the next commit that puts something into the provider's queue.
+    Await(ProviderName, Room),
     Ask(ProviderName, u32),
     Reroute(ProviderName, u32),
     Settle(NotificationId, AttemptNumber, Outcome),
@@ -84,10 +86,22 @@ pub(super) struct Pulse {
 /// Attempts that were recorded, or may have been, and that no worker was told of.
 type NotHandedOut = Vec<(NotificationId, AttemptNumber)>;
 
+/// What is carried from one commit to the next.
+#[derive(Default)]
+struct Carried {
+    not_handed_out: NotHandedOut,
+    /// Who takes work in the commit that brings it, so that a message needs no second commit before it is sent.
+    waiting: BTreeMap<ProviderName, Command>,
+}
+
+fn keys(claims: &[Claimed]) -> impl Iterator<Item = (NotificationId, AttemptNumber)> {
+    claims.iter().map(|claimed| (claimed.id, claimed.attempt))
+}
+
 /// The attempts that a reply hands to a worker.
 fn handed_out(reply: &Reply) -> NotHandedOut {
     match reply {
-        Reply::Claimed(claims) => claims.iter().map(|claimed| (claimed.id, claimed.attempt)).collect(),
+        Reply::Claimed(claims) => keys(claims).collect(),
         Reply::Asked(questions) => {
             let probe = |question: &Question| match question {
                 Question::Probe(claimed) => Some((claimed.id, claimed.attempt)),
@@ -101,17 +115,48 @@ fn handed_out(reply: &Reply) -> NotHandedOut {
 
 /// Runs until every handle is gone and the queue is empty.
 pub(super) async fn run(core: Arc<Core>, pulse: Arc<Pulse>, mut queue: mpsc::Receiver<Command>) {
-    let mut batch = Vec::with_capacity(core.policy.batch);
-    let mut not_handed_out = vec![];
+    let mut carried = Carried::default();
     loop {
-        batch.clear();
+        let mut batch = Vec::with_capacity(core.policy.batch);
         if queue.recv_many(&mut batch, core.policy.batch).await == 0 {
             return;
         }
+        // What can hand something over without waiting does so now, rather than one fsync later.
+        tokio::task::yield_now().await;
+        while batch.len() < core.policy.batch
+            && let Ok(command) = queue.try_recv()
+        {
+            batch.push(command);
+        }
+        let batch = carried.set_waiting_apart(batch);
+        if batch.is_empty() {
+            continue;
+        }
         core.metrics.commit_queue.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
         let began = core.clock.since_boot();
-        commit_all(&core, &pulse, std::mem::take(&mut batch), &mut not_handed_out).await;
+        commit_all(&core, &pulse, batch, &mut carried).await;
         core.metrics.commit_seconds.observe(core.clock.since_boot().saturating_sub(began).as_secs_f64());
+    }
+}
+
+impl Carried {
+    fn set_waiting_apart(&mut self, batch: Vec<Command>) -> Vec<Command> {
+        let (waiting, batch) = batch.into_iter().partition(|command| matches!(command.work, Work::Await(..)));
+        let waiting: Vec<Command> = waiting;
+        for command in waiting {
+            if let Work::Await(provider, _) = &command.work {
+                self.waiting.insert(provider.clone(), command);
+            }
+        }
+        batch
+    }
+
+    /// Answers a command after its commit. A caller that went away has lost nothing but its answer, and attempts that
+    /// were meant for it.
+    fn answer(&mut self, command: Command, reply: Reply) {
+        if let Err(Ok(reply)) = command.reply.send(Ok(reply)) {
+            self.not_handed_out.extend(handed_out(&reply));
+        }
     }
 }
 
@@ -119,19 +164,27 @@ pub(super) async fn run(core: Arc<Core>, pulse: Arc<Pulse>, mut queue: mpsc::Rec
 ///
 /// An attempt whose claim nobody was told of certainly never began. The next commit that succeeds says so before it hands
 /// anything out, and so no number of a forgotten attempt can be in a worker's hands when it is settled here.
-async fn commit_all(core: &Core, pulse: &Pulse, batch: Vec<Command>, not_handed_out: &mut NotHandedOut) {
+async fn commit_all(core: &Core, pulse: &Pulse, batch: Vec<Command>, carried: &mut Carried) {
     let mut rest = vec![batch];
+    let mut serving = true;
     let mut reruns = 0;
     while let Some(mut batch) = rest.pop() {
         core.metrics.commit_commands.observe(batch.len() as f64);
-        match commit(core, pulse, &batch, not_handed_out).await {
-            Ok(replies) => {
+        match commit(core, pulse, &batch, carried, serving).await {
+            Ok((replies, served)) => {
                 for (command, reply) in batch.into_iter().zip(replies) {
-                    // A caller that went away has lost nothing but its answer, and attempts that were meant for it.
-                    if let Err(Ok(reply)) = command.reply.send(Ok(reply)) {
-                        not_handed_out.extend(handed_out(&reply));
+                    carried.answer(command, reply);
+                }
+                for (provider, claims) in served {
+                    if let Some(command) = carried.waiting.remove(&provider) {
+                        carried.answer(command, Reply::Claimed(claims));
                     }
                 }
+            }
+            // What waits came along uninvited, so it is the first to be left out.
+            Err(StoreError::Refused(_) | StoreError::Corrupt { .. }) if serving && !carried.waiting.is_empty() => {
+                serving = false;
+                rest.push(batch);
             }
             Err(StoreError::Conflict) if reruns < RERUNS => {
                 reruns += 1;
@@ -162,8 +215,10 @@ async fn commit(
     core: &Core,
     pulse: &Pulse,
     batch: &[Command],
-    not_handed_out: &mut NotHandedOut,
-) -> Result<Vec<Reply>, StoreError> {
+    carried: &mut Carried,
+    serving: bool,
+) -> Result<(Vec<Reply>, Served), StoreError> {
+    let Carried { not_handed_out, waiting } = carried;
     let mut tx = core.store.begin().await?;
     let mut book = Book::new(core, tx.now());
     book.load(tx.as_mut(), &not_handed_out.iter().map(|(id, _)| *id).collect()).await?;
@@ -171,11 +226,13 @@ async fn commit(
         settle(core, &mut book, *id, *attempt, &Outcome::never_began(Reason::NotHandedOut));
     }
     let replies = apply(core, &mut book, tx.as_mut(), batch).await?;
+    let served = if serving { serve(core, &mut book, tx.as_mut(), waiting).await? } else { vec![] };
     match_kept_receipts(core, &mut book, tx.as_mut()).await?;
     book.close(tx.as_mut()).await?;
     if let Err(error) = tx.commit().await {
         if error == StoreError::Ambiguous {
             not_handed_out.extend(replies.iter().flat_map(handed_out));
+            not_handed_out.extend(served.iter().flat_map(|(_, claims)| keys(claims)));
         }
         return Err(error);
     }
@@ -196,7 +253,38 @@ async fn commit(
         }
     }
     pulse.commits.send_modify(|n| *n += 1);
-    Ok(replies)
+    Ok((replies, served))
+}
+
+/// What was taken by those who waited for it.
+type Served = Vec<(ProviderName, Vec<Claimed>)>;
+
+/// Gives what this batch put into a queue to the one who waits for it.
+async fn serve(
+    core: &Core,
+    book: &mut Book<'_>,
+    tx: &mut dyn Transaction,
+    waiting: &BTreeMap<ProviderName, Command>,
+) -> Result<Served, StoreError> {
+    let mut served = vec![];
+    for (provider, command) in waiting {
+        let queue = Queue::Send(provider.clone());
+        let Work::Await(_, room) = &command.work else { continue };
+        if command.reply.is_closed() || !book.woken.contains(&queue) {
+            continue;
+        }
+        let limit = room();
+        let claims = if limit == 0 { vec![] } else { claim(core, book, tx, provider, limit).await? };
+        book.flush(tx).await?;
+        if claims.is_empty() {
+            continue;
+        }
+        if claims.len() < limit as usize {
+            book.woken.remove(&queue);
+        }
+        served.push((provider.clone(), claims));
+    }
+    Ok(served)
 }
 
 /// Facts about what is there come first, then what is new, then what is taken: so one batch is as good as several.
@@ -226,7 +314,7 @@ async fn apply(
     }
     for (place, command) in batch.iter().enumerate() {
         let reply = match &command.work {
-            Work::Claim(provider, limit) => Reply::Claimed(claim(core, book, tx, provider, *limit).await?),
+            Work::Claim(provider, room) => Reply::Claimed(claim(core, book, tx, provider, room()).await?),
             Work::Ask(provider, limit) => Reply::Asked(ask(core, book, tx, provider, *limit).await?),
             Work::Reroute(provider, limit) => Reply::Counted(reroute(core, book, tx, provider, *limit).await?.into()),
             Work::Forget { keys_before, receipts_before } => {

@@ -1,26 +1,23 @@
 //! What every step of the ledger needs, and the derivations that are the same in all of them.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::SharedClock;
 use crate::domain::content::Channel;
 use crate::domain::ids::{AttemptNumber, NotificationId, ProviderMessageId, ProviderName, Reference};
 use crate::domain::lifecycle::{Life, Outlook};
 use crate::domain::outcome::Reason;
 use crate::domain::time::Timestamp;
-use crate::metrics::Metrics;
 use crate::provider::{Abilities, DedupeCovers};
-use crate::store::Store;
-use crate::store::nodes::Identity;
 use crate::store::rows::{Asked, Leg, Queue, WorkRow};
-use crate::vault::{IndexKey, Vault};
 
+use super::Parts;
 use super::book::Entry;
-use super::command::{Claimed, Policy, Routes};
+use super::command::Claimed;
 
 /// A probe must reach the provider while its window is certainly open; so much is allowed for clocks that differ.
 const WINDOW_SKEW: Duration = Duration::from_secs(5);
@@ -28,27 +25,18 @@ const WINDOW_SKEW: Duration = Duration::from_secs(5);
 /// How long a question is left alone after it was handed out, beyond the provider's own time-outs.
 const ASKING_SLACK: Duration = Duration::from_secs(30);
 
-/// Everything that a ledger is made of.
-pub struct Core {
-    /// Where rows are.
-    pub store: Arc<dyn Store>,
-    /// Which provider comes when.
-    pub routes: Arc<dyn Routes>,
-    /// The sealing keys.
-    pub vault: Arc<Vault>,
-    /// The index key.
-    pub index: Arc<IndexKey>,
-    /// The process's clock, for waits that are not stored.
-    pub clock: SharedClock,
-    /// The numbers.
-    pub policy: Policy,
-    /// Who this process is: the owner of what it works on.
-    pub identity: Arc<Identity>,
-    /// Where numbers are counted.
-    pub metrics: Metrics,
-    /// Draws in `0.0..1.0`, for jitter.
-    pub draw: fn() -> f64,
-    pub(super) wakes: Mutex<HashMap<Queue, Arc<Notify>>>,
+/// Everything that a ledger is made of, and its bells.
+pub(super) struct Core {
+    pub parts: Parts,
+    pub wakes: Mutex<HashMap<Queue, Arc<Notify>>>,
+}
+
+impl Deref for Core {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 /// What to do next about an unknown.

@@ -1,10 +1,13 @@
 //! Housekeeping: what only one node does, what each does, and what nodes hear from each other.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::domain::ids::ProviderName;
 use crate::store::nodes::Rung;
 
 use super::committer::{Reply, Work};
@@ -13,6 +16,9 @@ use super::{Ledger, LedgerError, MISMATCH, expect_reply};
 
 /// How many rows one sweep takes to the committer at once.
 const SWEEP_LIMIT: u32 = 500;
+
+/// Time between two looks for providers that were removed.
+const LOOK_FOR_REMOVED: Duration = Duration::from_secs(600);
 
 /// Rings our own waiters for what other nodes tell.
 pub(super) async fn listen(core: Arc<Core>) {
@@ -38,6 +44,11 @@ impl Ledger {
     /// # Errors
     /// When the store fails.
     pub async fn sweep(&self) -> Result<bool, LedgerError> {
+        self.remember().await?;
+        if self.is_held() {
+            self.resign().await;
+            return Ok(false);
+        }
         self.bury().await?;
         self.take_over().await?;
         let leads = self.core.store.nodes().lead().await?;
@@ -49,7 +60,6 @@ impl Ledger {
         if leads || !self.writable() {
             self.forget().await?;
         }
-        self.remember().await?;
         Ok(full)
     }
 
@@ -59,18 +69,26 @@ impl Ledger {
         if !expired.is_empty() {
             self.command(Work::Expire(expired), false).await?;
         }
-        for counts in self.work_counts().await? {
-            if self.core.routes.abilities(&counts.provider).is_some() {
-                continue;
-            }
-            if counts.state.is_waiting() {
-                self.reroute(&counts.provider, SWEEP_LIMIT).await?;
-            } else if counts.state.is_final() {
-                // Nobody is left to ask: no question comes of it, and what is final goes.
-                self.ask(&counts.provider, SWEEP_LIMIT).await?;
-            }
+        for provider in &self.removed().await? {
+            self.reroute(provider, SWEEP_LIMIT).await?;
+            // Nobody is left to ask: no question comes of it, and what is final goes.
+            self.ask(provider, SWEEP_LIMIT).await?;
         }
         Ok(full)
+    }
+
+    /// The providers that have work and are not configured any more. To find them all work is counted, so that is seldom
+    /// done: only a start makes one, ours or that of another node.
+    async fn removed(&self) -> Result<BTreeSet<ProviderName>, LedgerError> {
+        let now = self.core.clock.since_boot();
+        let mut known = self.removed.lock().await;
+        if let Some((_, removed)) = known.as_ref().filter(|(looked_at, _)| now < *looked_at + LOOK_FOR_REMOVED) {
+            return Ok(removed.clone());
+        }
+        let counts = self.work_counts().await?.into_iter().map(|counts| counts.provider);
+        let removed: BTreeSet<_> = counts.filter(|name| self.core.routes.abilities(name).is_none()).collect();
+        *known = Some((now, removed.clone()));
+        Ok(removed)
     }
 
     async fn forget(&self) -> Result<(), LedgerError> {
@@ -108,6 +126,14 @@ impl Ledger {
                 return Ok(total);
             }
             total += taken;
+        }
+    }
+
+    /// Leaves to others what only one should do, because this node cannot do it now.
+    pub async fn resign(&self) {
+        if self.core.store.nodes().resign().await {
+            self.leads.store(false, Ordering::SeqCst);
+            tracing::info!("another node may keep house");
         }
     }
 

@@ -13,14 +13,29 @@ use super::{Ledger, LedgerError, MISMATCH, expect_reply};
 /// How many rows are released at once.
 const RELEASE_LIMIT: u32 = 500;
 
-/// The store has not come as far as it was seen to have, or is another one.
-pub(super) async fn is_behind(store: &dyn Store, mark: Option<&Mark>) -> Result<bool, StoreError> {
-    let Some(seen) = mark.and_then(|mark| mark.read().cloned()) else { return Ok(false) };
-    Ok(is_older(&store.reader().high_water().await?, &seen))
+/// How a store stands to what was seen of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It is the same, and has come at least as far.
+    Forth,
+    /// It has not come as far, or is another one.
+    Behind,
+    /// It was recovered since, by whatever node.
+    Recovered,
 }
 
-fn is_older(now: &HighWater, seen: &HighWater) -> bool {
-    now.incarnation != seen.incarnation || now.pos < seen.pos
+async fn standing(store: &dyn Store, seen: Option<&HighWater>) -> Result<Standing, StoreError> {
+    let Some(seen) = seen else { return Ok(Standing::Forth) };
+    let now = store.reader().high_water().await?;
+    if now.incarnation == seen.incarnation {
+        return Ok(if now.pos < seen.pos { Standing::Behind } else { Standing::Forth });
+    }
+    Ok(if store.nodes().succeeds(&seen.incarnation).await? { Standing::Recovered } else { Standing::Behind })
+}
+
+/// The store has not come as far as it was seen to have, or is another one, and nobody has recovered it.
+pub(super) async fn is_behind(store: &dyn Store, mark: Option<&Mark>) -> Result<bool, StoreError> {
+    Ok(standing(store, mark.and_then(Mark::read)).await? == Standing::Behind)
 }
 
 impl Ledger {
@@ -29,31 +44,41 @@ impl Ledger {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// Remembers how far the store has come. Holds everything where it is behind what was seen before: a server can fail
-    /// over to an older copy while we run.
+    /// Remembers how far the store has come. Holds everything where it is behind what was seen before, since a server can
+    /// fail over to an older copy while we run, and lifts the hold where it was recovered meanwhile.
     ///
     /// # Errors
     /// When the store cannot be read or the mark not written.
     pub async fn remember(&self) -> Result<(), LedgerError> {
-        if self.is_held() {
-            return Ok(());
-        }
         let mut marker = self.marker.lock().await;
-        if let Some(mark) = marker.as_mut() {
-            let now = self.core.store.reader().high_water().await?;
-            if mark.read().is_some_and(|seen| is_older(&now, seen)) {
-                self.held.store(true, Ordering::SeqCst);
-                tracing::error!(alert = true, "the store is older than it was seen to be; run `sendonce recover`");
-            } else if mark.read() != Some(&now) {
-                mark.write(&now)?;
-                mark.sync()?;
+        let Some(mark) = marker.as_mut() else { return Ok(()) };
+        let store = self.core.store.as_ref();
+        match standing(store, mark.read()).await? {
+            Standing::Behind => {
+                if !self.held.swap(true, Ordering::SeqCst) {
+                    tracing::error!(alert = true, "the store is older than it was seen to be; run `sendonce recover`");
+                }
+                return Ok(());
             }
+            // What other nodes add to an older copy does not make it the one that we knew.
+            Standing::Forth if self.is_held() => return Ok(()),
+            Standing::Forth => {}
+            Standing::Recovered => {
+                if self.held.swap(false, Ordering::SeqCst) {
+                    tracing::warn!("the store was recovered; the hold is lifted");
+                }
+            }
+        }
+        let now = store.reader().high_water().await?;
+        if mark.read() != Some(&now) {
+            mark.write(&now)?;
+            mark.sync()?;
         }
         Ok(())
     }
 
     /// After a restore: everything that is live becomes unknown, because the lost part of the history may have sent it.
-    /// Says how many. Then the hold is lifted.
+    /// Says how many. Then the hold is lifted, on every node.
     ///
     /// # Errors
     /// When the store fails; the hold stays, and this can be repeated.
@@ -65,6 +90,7 @@ impl Ledger {
             total += expect_reply!(self.command(Work::Restore(ids, ticket.clone()), false).await, Counted)?;
             after = Some(last);
         }
+        self.core.store.nodes().succeed().await?;
         if let Some(mark) = self.marker.lock().await.as_mut() {
             mark.write(&self.core.store.reader().high_water().await?)?;
             mark.sync()?;

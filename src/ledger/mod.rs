@@ -20,9 +20,10 @@ mod settle;
 
 pub use command::{
     Accepted, Admission, Asking, CancelAnswer, Claimed, LedgerError, LimitCheck, LimitScope, NewNotification, Opened,
-    Policy, Question, Received, Repeat, ResolveAnswer, Routes, SettleAnswer, Transit, Verdict,
+    Policy, Question, Received, Repeat, ResolveAnswer, Room, Routes, SettleAnswer, Transit, Verdict,
 };
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -58,14 +59,12 @@ pub struct Parts {
     pub clock: SharedClock,
     /// The numbers.
     pub policy: Policy,
-    /// Who this process is to the store.
+    /// Who this process is to the store: the owner of what it works on.
     pub identity: Arc<Identity>,
     /// Where numbers are counted.
     pub metrics: Metrics,
     /// Draws in `0.0..1.0`, for jitter.
     pub draw: fn() -> f64,
-    /// Remembers beside the store how far it had come; `None` where nothing can be remembered.
-    pub mark: Option<Mark>,
 }
 
 /// Handle on the ledger; cheap to clone.
@@ -79,6 +78,8 @@ pub struct Ledger {
     running: Arc<Mutex<Option<JoinHandle<()>>>>,
     listening: AbortHandle,
     marker: Arc<tokio::sync::Mutex<Option<Mark>>>,
+    /// When removed providers were looked for, and which there were.
+    removed: Arc<tokio::sync::Mutex<Option<(Duration, BTreeSet<ProviderName>)>>>,
 }
 
 /// The committer answered with another kind of reply than the command has: impossible, and not worth a panic.
@@ -95,16 +96,15 @@ macro_rules! expect_reply {
 pub(crate) use expect_reply;
 
 impl Ledger {
-    /// Starts the committer, and holds the ledger when the store is older than what was seen of it before.
+    /// Starts the committer, and holds the ledger when the store is older than `mark`, which remembers beside it how far
+    /// it had come; `None` where nothing can be remembered.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn start(parts: Parts) -> Result<Self, LedgerError> {
-        let Parts { store, routes, vault, index, clock, policy, identity, metrics, draw, mark } = parts;
-        let held = mark::is_behind(store.as_ref(), mark.as_ref()).await?;
-        let (sender, receiver) = mpsc::channel(policy.queue);
-        let wakes = Mutex::default();
-        let core = Arc::new(Core { store, routes, vault, index, clock, policy, identity, metrics, draw, wakes });
+    pub async fn start(parts: Parts, mark: Option<Mark>) -> Result<Self, LedgerError> {
+        let held = mark::is_behind(parts.store.as_ref(), mark.as_ref()).await?;
+        let (sender, receiver) = mpsc::channel(parts.policy.queue);
+        let core = Arc::new(Core { parts, wakes: Mutex::default() });
         let pulse = Arc::new(Pulse { commits: watch::channel(0).0, writable: AtomicBool::new(true) });
         let running = tokio::spawn(committer::run(core.clone(), pulse.clone(), receiver));
         let listening = tokio::spawn(house::listen(core.clone())).abort_handle();
@@ -117,6 +117,7 @@ impl Ledger {
             running: Arc::new(Mutex::new(Some(running))),
             listening,
             marker: Arc::new(tokio::sync::Mutex::new(mark)),
+            removed: Arc::default(),
         })
     }
 
@@ -171,7 +172,27 @@ impl Ledger {
     /// # Errors
     /// When it cannot be stored; nothing is taken then.
     pub async fn claim(&self, provider: &ProviderName, limit: u32) -> Result<Vec<Claimed>, LedgerError> {
-        expect_reply!(self.command(Work::Claim(provider.clone(), limit), false).await, Claimed)
+        self.claim_into(provider, Arc::new(move || limit)).await
+    }
+
+    /// The same for as many as there is room for when the commit begins.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn claim_into(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError> {
+        expect_reply!(self.command(Work::Claim(provider.clone(), room), false).await, Claimed)
+    }
+
+    /// Waits for a commit that puts something into the provider's queue, and takes it in that same commit. What was due
+    /// before is not seen. One caller waits for each provider; going away takes the wish back.
+    ///
+    /// # Errors
+    /// When the daemon stops.
+    pub async fn claim_next(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError> {
+        if self.is_held() {
+            return std::future::pending().await;
+        }
+        expect_reply!(self.command(Work::Await(provider.clone(), room), false).await, Claimed)
     }
 
     /// Opens the sealed values of a claim.
@@ -216,7 +237,8 @@ impl Ledger {
         expect_reply!(self.command(Work::Answer(id, attempt, answer), false).await, Settled)
     }
 
-    /// Moves up to `limit` due notifications from a provider to the next of their route; says how many moved.
+    /// Looks at up to `limit` due notifications of a provider, and moves them to the next of their route where there is
+    /// one; says how many it looked at.
     ///
     /// # Errors
     /// When it cannot be stored.

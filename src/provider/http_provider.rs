@@ -1,6 +1,6 @@
 //! The provider that a manifest describes, with the settings of one account.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub struct HttpProvider {
     index: Arc<IndexKey>,
     client: HttpClient,
     abilities: Abilities,
+    /// What the request's templates name.
+    wanted: BTreeSet<String>,
 }
 
 impl fmt::Debug for HttpProvider {
@@ -106,7 +108,8 @@ impl HttpProvider {
         let client = HttpClient::new(timeouts, plain_http == Some(false));
         match client {
             Some(client) if mistakes.is_empty() => {
-                Ok(Self { name, manifest, settings, base_url, public_url, index, client, abilities })
+                let wanted = manifest.send.variables();
+                Ok(Self { name, manifest, settings, base_url, public_url, index, client, abilities, wanted })
             }
             Some(_) => Err(mistakes),
             None => {
@@ -149,35 +152,38 @@ impl HttpProvider {
         url
     }
 
-    fn variables(&self, address: Option<&Address>, reference: &str, dedupe_key: &str) -> BTreeMap<String, Value> {
-        let mut values: BTreeMap<String, Value> =
-            self.settings.iter().map(|(name, value)| (name.clone(), value.expose_secret().into())).collect();
-        let to = match address {
-            Some(Address::Sms(phone)) => phone.e164().to_owned(),
-            Some(Address::Email(mail)) => mail.envelope(),
-            None => String::new(),
-        };
-        values.insert("to_digits".to_owned(), to.trim_start_matches('+').into());
-        values.insert("to".to_owned(), to.into());
-        values.insert("reference".to_owned(), reference.into());
-        values.insert("dedupe_key".to_owned(), dedupe_key.into());
-        values.insert("receipt_url".to_owned(), self.receipt_url(reference).into());
-        values
-    }
-
     fn send_variables(&self, dispatch: &Dispatch, gate: &Gate) -> Option<Value> {
-        let mut values = self.variables(Some(&dispatch.to), &dispatch.reference, &dispatch.dedupe_key);
-        for (name, value) in texts(&dispatch.content, dispatch.to.channel())? {
-            values.insert(name.to_owned(), value.into());
-        }
-        values.insert("remaining_seconds".to_owned(), gate.remaining().as_secs().into());
-        values.insert("expires_at".to_owned(), dispatch.expires_at.to_string().into());
-        values.insert("began_at".to_owned(), gate.now().to_string().into());
+        let texts = texts(&dispatch.content, dispatch.to.channel())?;
+        let of_message =
+            |name: &str| texts.iter().find(|(text, _)| *text == name).map(|(_, value)| Value::from(*value));
+        let of_account = |name: &str| self.settings.get(name).map(|value| Value::from(value.expose_secret()));
+        let value = |name: &str| {
+            Some(match name {
+                "to" => to(&dispatch.to).into(),
+                "to_digits" => to(&dispatch.to).trim_start_matches('+').into(),
+                "reference" => dispatch.reference.as_str().into(),
+                "dedupe_key" => dispatch.dedupe_key.as_str().into(),
+                "receipt_url" => self.receipt_url(&dispatch.reference).into(),
+                "remaining_seconds" => gate.remaining().as_secs().into(),
+                "expires_at" => dispatch.expires_at.to_string().into(),
+                "began_at" => gate.now().to_string().into(),
+                _ => return of_message(name).or_else(|| of_account(name)),
+            })
+        };
+        let named = self.wanted.iter().filter_map(|name| Some((name.as_str(), value(name)?)));
+        let values: BTreeMap<_, _> = named.collect();
         Some(Value::from(values))
     }
 
     fn inquiry_variables(&self, inquiry: &Inquiry) -> Value {
-        let mut values = self.variables(inquiry.to.as_ref(), &inquiry.reference, &inquiry.dedupe_key);
+        let mut values: BTreeMap<String, Value> =
+            self.settings.iter().map(|(name, value)| (name.clone(), value.expose_secret().into())).collect();
+        let to = inquiry.to.as_ref().map(to).unwrap_or_default();
+        values.insert("to_digits".to_owned(), to.trim_start_matches('+').into());
+        values.insert("to".to_owned(), to.into());
+        values.insert("reference".to_owned(), inquiry.reference.as_str().into());
+        values.insert("dedupe_key".to_owned(), inquiry.dedupe_key.as_str().into());
+        values.insert("receipt_url".to_owned(), self.receipt_url(&inquiry.reference).into());
         values.insert("began_at".to_owned(), inquiry.began_at.to_string().into());
         let id = inquiry.message_id.as_ref().map_or("", |id| id.as_str());
         values.insert("message_id".to_owned(), id.into());
@@ -245,6 +251,14 @@ impl Provider for HttpProvider {
         } else {
             Err(ReceiptError::NotAuthentic)
         }
+    }
+}
+
+/// The address as providers take it. Secret.
+fn to(address: &Address) -> String {
+    match address {
+        Address::Sms(phone) => phone.e164().to_owned(),
+        Address::Email(mail) => mail.envelope(),
     }
 }
 

@@ -39,7 +39,8 @@ pub fn segments(text: &str) -> Segments {
 }
 
 fn septets(c: char) -> Option<usize> {
-    if BASIC.contains(c) {
+    // Most of any text, and dear to search for in the tables.
+    if c.is_ascii_alphanumeric() || c == ' ' || BASIC.contains(c) {
         Some(1)
     } else if EXTENSION.contains(c) {
         Some(2)

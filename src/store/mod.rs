@@ -69,6 +69,11 @@ pub enum StoreError {
     Schema,
 }
 
+/// A name for a store that no other has.
+fn new_incarnation() -> String {
+    uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string()
+}
+
 /// What a commit needs to have read, in one transaction.
 #[async_trait]
 pub trait Store: Send + Sync {
@@ -113,7 +118,7 @@ pub trait Transaction: Send {
     async fn work(&mut self, ids: &[NotificationId]) -> Result<Vec<WorkRow>, StoreError>;
 
     /// Up to `limit` rows of a queue that are due at `now`, the longest due first, locked; rows that another transaction
-    /// holds are passed over.
+    /// holds are passed over. A row that does not read is told of and leaves its queue, so that it holds up no other.
     async fn due(&mut self, queue: &Queue, now: Timestamp, limit: u32) -> Result<Vec<WorkRow>, StoreError>;
 
     /// Writes work rows whose state and attempt are still the guarded ones, and says which ones were.

@@ -55,6 +55,17 @@ pub enum Rung {
 /// The primitives of several nodes on one store. A store that only one process can have open answers for itself alone.
 #[async_trait]
 pub trait Nodes: Send + Sync {
+    /// Whether the store goes by this value, as it does from the first time on that it is told one under this name. Nodes
+    /// must agree on some things.
+    async fn agree(&self, on: &'static str, value: &str) -> Result<bool, StoreError>;
+
+    /// Gives the store a new incarnation, as the successor of the one that it has: how every node sees that it was
+    /// recovered.
+    async fn succeed(&self) -> Result<(), StoreError>;
+
+    /// Whether the store's incarnation is the successor of this one.
+    async fn succeeds(&self, incarnation: &str) -> Result<bool, StoreError>;
+
     /// Takes a name for a boot, unless the lease of another one is still running.
     async fn enrol(&self, name: &NodeName, boot: &BootId, lease: Duration) -> Result<Enrolled, StoreError>;
 
@@ -69,6 +80,9 @@ pub trait Nodes: Send + Sync {
 
     /// Whether this process is the one that does what only one should do; it becomes that one where nobody is.
     async fn lead(&self) -> Result<bool, StoreError>;
+
+    /// Leaves the lead to others, where there are any; says whether it was ours.
+    async fn resign(&self) -> bool;
 
     /// Tells other nodes, soon and not too often, that work of this queue is due which this node cannot take itself.
     /// May be lost: every node looks for itself now and then.

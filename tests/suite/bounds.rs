@@ -68,7 +68,8 @@ async fn a_client_that_dawdles_over_its_head_or_body_is_sent_away() {
     let slow = format!("{}Content-Length: 500\r\nConnection: close\r\n\r\n{{", head(&daemon, "slow"));
     let answer = daemon.raw(slow.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
-    assert_eq!(text(&daemon, "next").await.status, 202);
+    // A second is also all that the store has for an answer here: a busy machine may need a repeat.
+    wait("the next one", async || text(&daemon, "next").await.status == 202).await;
 }
 
 #[tokio::test]

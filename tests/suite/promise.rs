@@ -3,6 +3,7 @@
 
 mod admission;
 mod lanes;
+mod postgres;
 mod receipts;
 mod shutdown;
 mod store_faults;

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::OnceLock;
 
 use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumber as Parsed, PhoneNumberFormat, ValidationError};
 use serde::{Deserialize, Serialize, Serializer};
@@ -7,9 +8,40 @@ use zeroize::Zeroize;
 use super::BadAddress;
 
 /// A phone number in E.164. Secret: `Debug` shows the mask, and it is wiped when dropped.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(try_from = "String")]
-pub struct PhoneNumber(String);
+pub struct PhoneNumber {
+    text: String,
+    /// Looked up once, and not at all for a number that is only sent to.
+    plan: OnceLock<Plan>,
+}
+
+/// What the numbering plans say of a number. Secret.
+#[derive(Clone, Default)]
+struct Plan {
+    /// The digits of the calling code; empty when nothing is known.
+    code: String,
+    country: Option<[u8; 2]>,
+    canonical: Option<String>,
+}
+
+impl Plan {
+    fn of(parsed: &Parsed) -> Self {
+        let region = PHONE_NUMBER_UTIL.get_region_for_number(parsed);
+        let country = region.and_then(|region| <[u8; 2]>::try_from(region.as_region_str().as_bytes()).ok());
+        Self {
+            code: parsed.country_code.to_string(),
+            country: country.filter(|code| code.iter().all(u8::is_ascii_uppercase)),
+            canonical: Some(PHONE_NUMBER_UTIL.format(parsed, PhoneNumberFormat::E164).into_owned()),
+        }
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        self.canonical.zeroize();
+    }
+}
 
 impl PhoneNumber {
     /// Checks `text`: the form of ITU-T E.164 section 6, a calling code that is assigned, and a length that occurs under
@@ -22,7 +54,7 @@ impl PhoneNumber {
         check_form(text)?;
         let parsed = PHONE_NUMBER_UTIL.parse(text, None).map_err(|_| BadAddress::CallingCode)?;
         match PHONE_NUMBER_UTIL.is_possible_number_with_reason(&parsed) {
-            Ok(_) => Ok(Self(text.to_owned())),
+            Ok(_) => Ok(Self { text: text.to_owned(), plan: OnceLock::from(Plan::of(&parsed)) }),
             Err(ValidationError::InvalidCountryCode) => Err(BadAddress::CallingCode),
             Err(_) => Err(BadAddress::PhoneLength),
         }
@@ -30,39 +62,42 @@ impl PhoneNumber {
 
     /// The number as it was given: `+` and digits.
     pub fn e164(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The country it belongs to (ISO 3166-1 alpha-2). `None` for international services, and where countries share a
     /// calling code and the number's range is not known.
     pub fn country(&self) -> Option<[u8; 2]> {
-        let region = PHONE_NUMBER_UTIL.get_region_for_number(&self.parsed()?)?;
-        <[u8; 2]>::try_from(region.as_region_str().as_bytes())
-            .ok()
-            .filter(|code| code.iter().all(u8::is_ascii_uppercase))
+        self.plan().country
     }
 
     /// The calling code and the last digits, three at most and never more than a third of what follows the code. The
     /// number of dots is fixed, so that the length stays hidden.
     pub fn mask(&self) -> String {
-        let code = self.parsed().map(|p| p.country_code.to_string()).unwrap_or_default();
-        let rest = self.0.get(1 + code.len()..).unwrap_or_default();
+        let code = &self.plan().code;
+        let rest = self.text.get(1 + code.len()..).unwrap_or_default();
         let shown = (rest.len() / 3).min(3);
         format!("+{code}•••••{}", &rest[rest.len() - shown..])
     }
 
     /// One spelling for all that dial the same number: a national prefix that was left in falls away. Secret.
     pub fn canonical(&self) -> String {
-        match self.parsed() {
-            Some(parsed) => PHONE_NUMBER_UTIL.format(&parsed, PhoneNumberFormat::E164).into_owned(),
-            None => self.0.clone(),
-        }
+        self.plan().canonical.as_ref().unwrap_or(&self.text).clone()
     }
 
-    fn parsed(&self) -> Option<Parsed> {
-        PHONE_NUMBER_UTIL.parse(&self.0, None).ok()
+    fn plan(&self) -> &Plan {
+        let look_up = || PHONE_NUMBER_UTIL.parse(&self.text, None).map_or_else(|_| Plan::default(), |p| Plan::of(&p));
+        self.plan.get_or_init(look_up)
     }
 }
+
+impl PartialEq for PhoneNumber {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for PhoneNumber {}
 
 fn check_form(text: &str) -> Result<(), BadAddress> {
     let digits = text.strip_prefix('+').ok_or(BadAddress::PhoneForm)?;
@@ -77,7 +112,7 @@ impl TryFrom<String> for PhoneNumber {
 
     fn try_from(mut text: String) -> Result<Self, BadAddress> {
         match check_form(&text) {
-            Ok(()) => Ok(Self(text)),
+            Ok(()) => Ok(Self { text, plan: OnceLock::new() }),
             Err(e) => {
                 text.zeroize();
                 Err(e)
@@ -88,7 +123,7 @@ impl TryFrom<String> for PhoneNumber {
 
 impl Serialize for PhoneNumber {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&self.0)
+        s.serialize_str(&self.text)
     }
 }
 
@@ -100,7 +135,7 @@ impl fmt::Debug for PhoneNumber {
 
 impl Drop for PhoneNumber {
     fn drop(&mut self) {
-        self.0.zeroize();
+        self.text.zeroize();
     }
 }
 

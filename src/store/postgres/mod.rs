@@ -30,7 +30,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::time::timeout;
 
 use super::nodes::Nodes;
-use super::{Reader, Store, StoreError, Transaction};
+use super::{Reader, Store, StoreError, Transaction, new_incarnation};
 use fault::{connect_fault, migrate_fault, sql_fault};
 use nodes::Neighbourhood;
 use reader::PostgresReader;
@@ -89,6 +89,10 @@ impl PostgresStore {
         password: Option<&SecretString>,
         options: PostgresOptions,
     ) -> Result<Self, StoreError> {
+        // sqlx takes any scheme for its own.
+        if !["postgres://", "postgresql://"].iter().any(|scheme| url.expose_secret().starts_with(scheme)) {
+            return Err(StoreError::Unfit("the PostgreSQL URL must begin with postgres://"));
+        }
         let base = PgConnectOptions::from_str(url.expose_secret()).map_err(|e| connect_fault(&e))?;
         let base = match password {
             Some(password) => base.password(password.expose_secret()),
@@ -148,8 +152,7 @@ async fn update_schema(connection: &mut PgConnection) -> Result<(), StoreError> 
         return Err(StoreError::Schema);
     }
     MIGRATIONS.run(&mut *connection).await.map_err(|e| migrate_fault(&e))?;
-    let incarnation = uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string();
-    sqlx::query(sql::INCARNATION).bind(incarnation).execute(connection).await.map_err(|e| sql_fault(&e))?;
+    sqlx::query(sql::INCARNATION).bind(new_incarnation()).execute(connection).await.map_err(|e| sql_fault(&e))?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::AbortHandle;
@@ -24,9 +24,9 @@ use super::wire::Wires;
 use super::{PostgresStore, sql};
 use crate::domain::ids::{BootId, NodeName};
 use crate::domain::time::Timestamp;
-use crate::store::StoreError;
 use crate::store::nodes::{Enrolled, Nodes, Renewed, Rung};
 use crate::store::rows::Queue;
+use crate::store::{StoreError, new_incarnation};
 use ear::Ear;
 
 /// A heartbeat that takes longer has failed.
@@ -128,12 +128,35 @@ impl Chair {
     }
 }
 
+/// Yes or no, from the one row of an answer.
+fn flag(rows: &[PgRow], column: &'static str) -> Result<bool, StoreError> {
+    let row = rows.first().ok_or(StoreError::Refused("statement"))?;
+    row.try_get(column).map_err(|_| StoreError::Refused("statement"))
+}
+
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[async_trait]
 impl Nodes for PostgresStore {
+    async fn agree(&self, on: &'static str, value: &str) -> Result<bool, StoreError> {
+        self.nodes.wires.read(|| statement(sql::PIN).bind(on).bind(value.to_owned())).await?;
+        let rows = self.nodes.wires.read(|| statement(sql::PINNED).bind(on).bind(value.to_owned())).await?;
+        flag(&rows, "same")
+    }
+
+    async fn succeed(&self) -> Result<(), StoreError> {
+        let incarnation = new_incarnation();
+        self.nodes.wires.read(|| statement(sql::KEEP_PREDECESSOR)).await?;
+        self.nodes.wires.read(|| statement(sql::SUCCEED).bind(incarnation.clone())).await.map(drop)
+    }
+
+    async fn succeeds(&self, incarnation: &str) -> Result<bool, StoreError> {
+        let rows = self.nodes.wires.read(|| statement(sql::SUCCEEDS).bind(incarnation.to_owned())).await?;
+        flag(&rows, "succeeds")
+    }
+
     async fn enrol(&self, name: &NodeName, boot: &BootId, lease: Duration) -> Result<Enrolled, StoreError> {
         let enrol = || statement(sql::ENROL).bind(name.to_string()).bind(boot.to_string()).bind(micros(lease));
         // The holder may leave between the two statements.
@@ -175,6 +198,15 @@ impl Nodes for PostgresStore {
             Ok(leads) => leads.map_err(|e| sql_fault(&e)),
             Err(_) => Err(StoreError::Unavailable),
         }
+    }
+
+    async fn resign(&self) -> bool {
+        let mut chair = self.nodes.chair.lock().await;
+        let held = std::mem::take(&mut chair.held);
+        if let Some(session) = chair.session.take().filter(|_| held) {
+            let _ = timeout(PATIENCE, session.close()).await;
+        }
+        held
     }
 
     fn ring(&self, queue: &Queue) {

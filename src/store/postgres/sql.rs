@@ -244,6 +244,16 @@ pub(super) const EXPIRED: &str = "SELECT id FROM work WHERE expires_at <= $1::bi
 pub(super) const STRANDED: &str = "SELECT id, owner FROM work WHERE owner <> $1::text \
      AND owner NOT IN (SELECT boot FROM node) AND (state = 'dispatching' OR probing = 1) LIMIT $2::bigint";
 
+/// Parameters: name, value.
+pub(super) const PIN: &str = "INSERT INTO meta (name, value) VALUES ($1::text, $2::text) ON CONFLICT (name) DO NOTHING";
+pub(super) const PINNED: &str = "SELECT value = $2::text AS same FROM meta WHERE name = $1::text";
+
+pub(super) const KEEP_PREDECESSOR: &str = "INSERT INTO meta (name, value) SELECT 'predecessor', value FROM meta \
+     WHERE name = 'incarnation' ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+pub(super) const SUCCEED: &str = "UPDATE meta SET value = $1::text WHERE name = 'incarnation'";
+pub(super) const SUCCEEDS: &str =
+    "SELECT EXISTS (SELECT 1 FROM meta WHERE name = 'predecessor' AND value = $1::text) AS succeeds";
+
 /// Parameters: name, boot, lease. No row: another boot's lease still runs.
 pub(super) const ENROL: &str = concat!(
     "INSERT INTO node AS n (name, boot, started_at, expires_at) \
@@ -317,12 +327,12 @@ pub(super) const LOG_PAGE_OF: &str = concat!(
 pub(super) const LOG_COUNT: &str = concat!(
     "SELECT count(*) AS count FROM (SELECT 1 FROM log WHERE $8::bytea IS NULL",
     log_filter!(),
-    " LIMIT $7::bigint)"
+    " LIMIT $7::bigint) AS matching"
 );
 pub(super) const LOG_COUNT_OF: &str = concat!(
     "SELECT count(*) AS count FROM (SELECT 1 FROM log WHERE notification = $8::bytea",
     log_filter!(),
-    " LIMIT $7::bigint)"
+    " LIMIT $7::bigint) AS matching"
 );
 
 macro_rules! is_final_step {
@@ -365,7 +375,7 @@ pub(super) const WORK_COUNTS: &str =
 pub(super) const LIVE: &str = "SELECT id FROM work WHERE id > $1::bytea ORDER BY id LIMIT $2::bigint";
 
 /// Every statement that is prepared.
-pub const ALL: [&str; 49] = [
+pub const ALL: [&str; 54] = [
     NOW,
     FITNESS,
     INCARNATION,
@@ -398,6 +408,11 @@ pub const ALL: [&str; 49] = [
     LOG_OF,
     EXPIRED,
     STRANDED,
+    PIN,
+    PINNED,
+    KEEP_PREDECESSOR,
+    SUCCEED,
+    SUCCEEDS,
     ENROL,
     HOLDER,
     RENEW,

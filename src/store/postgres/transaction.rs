@@ -54,14 +54,11 @@ impl PostgresTransaction {
 
     async fn fail(&mut self, trouble: &Trouble) -> StoreError {
         self.failed = trouble.fault();
-        match self.wire.take() {
-            Some(mut wire) if trouble.is_only_the_statement() => {
-                if wire.simple(sql::ROLLBACK).await.is_ok() {
-                    wire.give_back();
-                }
-            }
-            Some(wire) => wire.give_up(),
-            None => {}
+        let Some(mut wire) = self.wire.take() else { return self.failed };
+        if !trouble.is_only_the_statement() {
+            wire.give_up();
+        } else if wire.simple(sql::ROLLBACK).await.is_ok() {
+            wire.give_back();
         }
         self.failed
     }

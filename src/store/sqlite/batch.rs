@@ -79,36 +79,6 @@ impl Cells<'_> {
         let _infallible = write!(self.next(), "{number}");
         self
     }
-
-    pub(super) fn opt_size(&mut self, size: Option<usize>) -> &mut Self {
-        self.opt_int(size.map(|size| i64::try_from(size).unwrap_or(i64::MAX)))
-    }
-
-    fn null(&mut self) -> &mut Self {
-        self.next().push_str("null");
-        self
-    }
-
-    pub(super) fn opt_blob(&mut self, bytes: Option<&[u8]>) -> &mut Self {
-        match bytes {
-            Some(bytes) => self.blob(bytes),
-            None => self.null(),
-        }
-    }
-
-    pub(super) fn opt_text(&mut self, text: Option<&str>) -> &mut Self {
-        match text {
-            Some(text) => self.text(text),
-            None => self.null(),
-        }
-    }
-
-    pub(super) fn opt_int(&mut self, number: Option<impl Into<i64>>) -> &mut Self {
-        match number {
-            Some(number) => self.int(number),
-            None => self.null(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -117,12 +87,11 @@ mod tests {
 
     #[test]
     fn a_batch_is_an_array_of_rows_whatever_the_texts_hold() {
-        let none: Option<&str> = None;
         let text = Batch::of(["[", "a\"\\\u{1}"], |row, text| {
-            row.text(text).blob(&[0xab, 1]).int(-3).opt_text(none);
+            row.text(text).blob(&[0xab, 1]).int(-3);
         });
         let value: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
-        assert_eq!(value, serde_json::json!([["[", "ab01", -3, null], ["a\"\\\u{1}", "ab01", -3, null]]));
+        assert_eq!(value, serde_json::json!([["[", "ab01", -3], ["a\"\\\u{1}", "ab01", -3]]));
         assert_eq!(Batch::blobs([&[1; 16], &[2; 16]]), format!("[\"{}\",\"{}\"]", "01".repeat(16), "02".repeat(16)));
         assert_eq!(Batch::blobs([]), "[]");
     }

@@ -3,16 +3,43 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::Row as _;
 
 use super::fault::sql_fault;
 use super::{SqliteStore, sql};
 use crate::domain::ids::{BootId, NodeName};
 use crate::store::StoreError;
+use crate::store::new_incarnation;
 use crate::store::nodes::{Enrolled, Nodes, Renewed, Rung};
 use crate::store::rows::Queue;
 
 #[async_trait]
 impl Nodes for SqliteStore {
+    async fn agree(&self, on: &'static str, value: &str) -> Result<bool, StoreError> {
+        let mut writer = self.writer.clone().lock_owned().await;
+        let connection = writer.idle().await?;
+        let pin = sqlx::query(sql::PIN).bind(on).bind(value.to_owned());
+        pin.execute(&mut *connection).await.map_err(|e| sql_fault(&e))?;
+        let pinned = sqlx::query(sql::PINNED).bind(on).bind(value.to_owned());
+        let row = pinned.fetch_one(connection).await.map_err(|e| sql_fault(&e))?;
+        row.try_get("same").map_err(|e| sql_fault(&e))
+    }
+
+    async fn succeed(&self) -> Result<(), StoreError> {
+        let mut writer = self.writer.clone().lock_owned().await;
+        let connection = writer.idle().await?;
+        sqlx::query(sql::KEEP_PREDECESSOR).execute(&mut *connection).await.map_err(|e| sql_fault(&e))?;
+        let succeed = sqlx::query(sql::SUCCEED).bind(new_incarnation());
+        succeed.execute(connection).await.map(drop).map_err(|e| sql_fault(&e))
+    }
+
+    async fn succeeds(&self, incarnation: &str) -> Result<bool, StoreError> {
+        let mut writer = self.writer.clone().lock_owned().await;
+        let succeeds = sqlx::query(sql::SUCCEEDS).bind(incarnation.to_owned());
+        let row = succeeds.fetch_one(writer.idle().await?).await.map_err(|e| sql_fault(&e))?;
+        row.try_get("succeeds").map_err(|e| sql_fault(&e))
+    }
+
     /// Whoever stands in the table is dead, since we hold the lock.
     async fn enrol(&self, name: &NodeName, boot: &BootId, lease: Duration) -> Result<Enrolled, StoreError> {
         let mut writer = self.writer.clone().lock_owned().await;
@@ -42,6 +69,10 @@ impl Nodes for SqliteStore {
 
     async fn lead(&self) -> Result<bool, StoreError> {
         Ok(true)
+    }
+
+    async fn resign(&self) -> bool {
+        false
     }
 
     fn ring(&self, _queue: &Queue) {}

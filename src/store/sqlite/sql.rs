@@ -1,7 +1,7 @@
-//! Every statement, with a constant text: what varies comes in as parameters, batches as one JSON array (`batch.rs`).
-//!
-//! `jsonb_each` hands a row over parsed, where `json_each` would hand over a text that each `->>` looks up in a cache of
-//! parses; updates of 128 rows took two thirds of the time.
+//! Every statement, with a constant text: what varies comes in as parameters. The batches that every notification passes
+//! are rows of bound values (`bound.rs`), the others one JSON array (`batch.rs`).
+
+use super::bound::Batched;
 
 macro_rules! notification_columns {
     () => {
@@ -52,14 +52,11 @@ pub(super) const HIGH_WATER: &str = "SELECT (SELECT value FROM meta WHERE name =
      coalesce((SELECT pos FROM log ORDER BY pos DESC LIMIT 1), 0) AS pos, \
      coalesce((SELECT at FROM log ORDER BY pos DESC LIMIT 1), 0) AS at";
 
-// `WHERE true` keeps the parser from reading ON CONFLICT as a join's ON (sqlite.org, "UPSERT", section 2.2).
-pub(super) const INSERT_NOTIFICATIONS: &str = concat!(
-    "INSERT INTO notification (",
-    notification_columns!(),
-    ") SELECT unhex(value->>0), value->>1, unhex(value->>2), unhex(value->>3), value->>4, value->>5, value->>6, \
-     unhex(value->>7), value->>8, value->>9, value->>10, value->>11, value->>12, value->>13, value->>14, value->>15, \
-     value->>16, value->>17, value->>18, value->>19, value->>20, value->>21 \
-     FROM jsonb_each(?1) WHERE true ON CONFLICT DO NOTHING RETURNING id"
+/// Inserts what is new, and returns it.
+pub(super) static INSERT_NOTIFICATIONS: Batched = Batched::new(
+    concat!("INSERT INTO notification (", notification_columns!(), ") SELECT * FROM "),
+    22,
+    " WHERE column1 IS NOT NULL ON CONFLICT DO NOTHING RETURNING id",
 );
 
 pub(super) const DELETE_NOTIFICATIONS: &str =
@@ -80,35 +77,33 @@ pub(super) const NOTIFICATIONS: &str = concat!(
     " FROM notification WHERE id IN (SELECT unhex(value) FROM jsonb_each(?1))"
 );
 
-pub(super) const UPDATE_NOTIFICATIONS: &str = "\
-     UPDATE notification SET finished_at = j.value->>1, state = j.value->>2, sent = j.value->>3, \
-     sent_attempt = j.value->>4, open_attempt = j.value->>5, channel = j.value->>6, delivered = j.value->>7, \
-     undelivered = j.value->>8, parts = j.value->>9, provider = j.value->>10, message_id = j.value->>11, \
-     receipt_key = j.value->>12 \
-     FROM jsonb_each(?1) AS j WHERE notification.id = unhex(j.value->>0)";
+pub(super) static UPDATE_NOTIFICATIONS: Batched = Batched::new(
+    "UPDATE notification SET finished_at = j.column2, state = j.column3, sent = j.column4, sent_attempt = j.column5, \
+     open_attempt = j.column6, channel = j.column7, delivered = j.column8, undelivered = j.column9, parts = j.column10, \
+     provider = j.column11, message_id = j.column12, receipt_key = j.column13 FROM ",
+    13,
+    " AS j WHERE notification.id = j.column1",
+);
 
-/// Parameters: the rows, and all their sealed values one after the other; a row has their places, counted from 1.
-pub(super) const INSERT_WORK: &str = "\
-     INSERT INTO work (id, state, sent, queue, due_at, leg, provider, owner, attempt, used, open_attempt, sent_attempt, \
+pub(super) static INSERT_WORK: Batched = Batched::new(
+    "INSERT INTO work (id, state, sent, queue, due_at, leg, provider, owner, attempt, used, open_attempt, sent_attempt, \
      probing, cancel_mark, supersede_mark, tries_here, asked_attempt, asked_account, asked_rev, first_there_at, ended_at, \
-     cause, misses, asks, expires_at, ordered_at, user_h, legs, sealed_to, sealed_message) \
-     SELECT unhex(value->>0), value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, \
-     value->>9, value->>10, value->>11, value->>12, value->>13, value->>14, value->>15, value->>16, unhex(value->>17), \
-     unhex(value->>18), value->>19, value->>20, value->>21, value->>22, value->>23, value->>24, value->>25, \
-     unhex(value->>26), unhex(value->>27), substr(?2, value->>28, value->>29), substr(?2, value->>30, value->>31) \
-     FROM jsonb_each(?1)";
+     cause, misses, asks, expires_at, ordered_at, user_h, legs, sealed_to, sealed_message) SELECT * FROM ",
+    30,
+    " WHERE column1 IS NOT NULL",
+);
 
-pub(super) const UPDATE_WORK: &str = "\
-     UPDATE work SET state = j.value->>1, sent = j.value->>2, queue = j.value->>3, due_at = j.value->>4, \
-     leg = j.value->>5, provider = j.value->>6, owner = j.value->>7, attempt = j.value->>8, used = j.value->>9, \
-     open_attempt = j.value->>10, sent_attempt = j.value->>11, probing = j.value->>12, cancel_mark = j.value->>13, \
-     supersede_mark = j.value->>14, tries_here = j.value->>15, asked_attempt = j.value->>16, \
-     asked_account = unhex(j.value->>17), asked_rev = unhex(j.value->>18), first_there_at = j.value->>19, \
-     ended_at = j.value->>20, cause = j.value->>21, misses = j.value->>22, asks = j.value->>23, \
-     sealed_message = CASE WHEN j.value->>26 THEN NULL ELSE work.sealed_message END \
-     FROM jsonb_each(?1) AS j \
-     WHERE work.id = unhex(j.value->>0) AND work.state = j.value->>24 AND work.attempt = j.value->>25 \
-     RETURNING id";
+/// Writes what still has its guard (the 25th and 26th column), and returns it.
+pub(super) static UPDATE_WORK: Batched = Batched::new(
+    "UPDATE work SET state = j.column2, sent = j.column3, queue = j.column4, due_at = j.column5, leg = j.column6, \
+     provider = j.column7, owner = j.column8, attempt = j.column9, used = j.column10, open_attempt = j.column11, \
+     sent_attempt = j.column12, probing = j.column13, cancel_mark = j.column14, supersede_mark = j.column15, \
+     tries_here = j.column16, asked_attempt = j.column17, asked_account = j.column18, asked_rev = j.column19, \
+     first_there_at = j.column20, ended_at = j.column21, cause = j.column22, misses = j.column23, asks = j.column24, \
+     sealed_message = CASE WHEN j.column27 THEN NULL ELSE work.sealed_message END FROM ",
+    27,
+    " AS j WHERE work.id = j.column1 AND work.state = j.column25 AND work.attempt = j.column26 RETURNING id",
+);
 
 pub(super) const DELETE_WORK: &str = "DELETE FROM work WHERE id IN (SELECT unhex(value) FROM jsonb_each(?1))";
 
@@ -122,20 +117,18 @@ pub const DUE: &str = work_and_its_notification!(
     "WHERE w.queue = ?1 AND w.due_at <= ?2 ORDER BY w.due_at LIMIT ?3"
 );
 
+pub(super) const SET_ASIDE: &str = "UPDATE work SET queue = NULL WHERE id IN (SELECT unhex(value) FROM jsonb_each(?1))";
+
 pub(super) const WORK_OF_USERS: &str =
     "SELECT user_h, id, ordered_at FROM work WHERE user_h IN (SELECT unhex(value) FROM jsonb_each(?1))";
 
-pub(super) const APPEND: &str = concat!(
-    "INSERT INTO log (",
-    log_columns!(),
-    ") SELECT value->>0, value->>1, unhex(value->>2), value->>3, value->>4, value->>5, value->>6, value->>7, value->>8, \
-     value->>9, value->>10, value->>11, value->>12, value->>13, value->>14, value->>15, unhex(value->>16), value->>17 \
-     FROM jsonb_each(?1)"
-);
+pub(super) static APPEND: Batched =
+    Batched::new(concat!("INSERT INTO log (", log_columns!(), ") SELECT * FROM "), 18, " WHERE column1 IS NOT NULL");
 
 pub(super) const QUOTAS: &str =
     "SELECT scope_h, tat FROM quota WHERE scope_h IN (SELECT unhex(value) FROM jsonb_each(?1))";
 
+// `WHERE true` keeps the parser from reading ON CONFLICT as a join's ON (sqlite.org, "UPSERT", section 2.2).
 pub(super) const SAVE_QUOTAS: &str = "INSERT INTO quota (scope_h, tat) \
      SELECT unhex(value->>0), value->>1 FROM jsonb_each(?1) WHERE true \
      ON CONFLICT (scope_h) DO UPDATE SET tat = excluded.tat";
@@ -178,11 +171,21 @@ pub(super) const LOG_OF: &str =
 
 /// Parameters: now, limit.
 pub const EXPIRED: &str = "SELECT id FROM work WHERE expires_at <= ?1 \
-     AND state IN ('accepted', 'retry_wait', 'dispatch_unknown') ORDER BY expires_at LIMIT ?2";
+     AND (state = 'accepted' OR state = 'retry_wait' OR state = 'dispatch_unknown') ORDER BY expires_at LIMIT ?2";
 
 /// Parameters: owner, limit.
 pub const STRANDED: &str = "SELECT id, owner FROM work INDEXED BY work_owner WHERE owner <> ?1 \
      AND owner NOT IN (SELECT boot FROM node) AND (state = 'dispatching' OR probing = 1) LIMIT ?2";
+
+/// Parameters: name, value.
+pub(super) const PIN: &str = "INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+pub(super) const PINNED: &str = "SELECT value = ?2 AS same FROM meta WHERE name = ?1";
+
+pub(super) const KEEP_PREDECESSOR: &str = "INSERT INTO meta (name, value) SELECT 'predecessor', value FROM meta \
+     WHERE name = 'incarnation' ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+pub(super) const SUCCEED: &str = "UPDATE meta SET value = ?1 WHERE name = 'incarnation'";
+pub(super) const SUCCEEDS: &str =
+    "SELECT EXISTS (SELECT 1 FROM meta WHERE name = 'predecessor' AND value = ?1) AS succeeds";
 
 pub(super) const FORGET_NODES: &str = "DELETE FROM node";
 
@@ -260,28 +263,33 @@ pub(super) const WORK_COUNTS: &str =
 pub(super) const LIVE: &str = "SELECT id FROM work WHERE id > ?1 ORDER BY id LIMIT ?2";
 
 /// The statements that every notification passes: none of them may read a table from end to end.
-pub const HOT: [&str; 17] = [
-    INSERT_NOTIFICATIONS,
-    DELETE_NOTIFICATIONS,
-    KNOWN,
-    NOTIFICATIONS,
-    UPDATE_NOTIFICATIONS,
-    INSERT_WORK,
-    UPDATE_WORK,
-    DELETE_WORK,
-    WORK,
-    DUE,
-    WORK_OF_USERS,
-    APPEND,
-    QUOTAS,
-    SAVE_QUOTAS,
-    TAKE_RECEIPTS,
-    BY_RECEIPT_KEY,
-    LOG_OF,
-];
+pub fn hot() -> impl Iterator<Item = &'static str> {
+    let batched = [&INSERT_NOTIFICATIONS, &UPDATE_NOTIFICATIONS, &INSERT_WORK, &UPDATE_WORK, &APPEND];
+    let others = [
+        DELETE_NOTIFICATIONS,
+        KNOWN,
+        NOTIFICATIONS,
+        DELETE_WORK,
+        WORK,
+        DUE,
+        SET_ASIDE,
+        WORK_OF_USERS,
+        QUOTAS,
+        SAVE_QUOTAS,
+        TAKE_RECEIPTS,
+        BY_RECEIPT_KEY,
+        LOG_OF,
+    ];
+    others.into_iter().chain(batched.into_iter().flat_map(Batched::texts))
+}
 
 /// The other statements.
-pub const RARE: [&str; 29] = [
+pub const RARE: [&str; 34] = [
+    PIN,
+    PINNED,
+    KEEP_PREDECESSOR,
+    SUCCEED,
+    SUCCEEDS,
     FORGET_NODES,
     ENROL,
     BEGIN,

@@ -7,7 +7,8 @@ use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteRow};
 use tokio::sync::OwnedMutexGuard;
 
-use super::batch::{Batch, Cells as Row};
+use super::batch::Batch;
+use super::bound::{Batched, Cells as Row, MOST};
 use super::fault::{commit_fault, sql_fault};
 use super::{Writer, sql};
 use crate::domain::audit::{Actor, Record};
@@ -65,9 +66,35 @@ impl SqliteTransaction {
         fault
     }
 
-    async fn ids(&mut self, statement: Statement) -> Result<HashSet<NotificationId>, StoreError> {
-        let rows = self.rows(statement).await?;
-        rows.iter().map(|row| decode::Cells("notification", row).id("id")).collect()
+    /// Runs a statement over a batch of any length.
+    async fn write<T: Sync>(
+        &mut self,
+        statement: &'static Batched,
+        items: &[T],
+        write: impl Fn(&mut Row<'_>, &T) + Send,
+    ) -> Result<(), StoreError> {
+        for items in items.chunks(MOST) {
+            let arguments = statement.bind(items, &write);
+            self.run(sqlx::query_with(statement.text(items.len()), arguments)).await?;
+        }
+        Ok(())
+    }
+
+    /// The same for a statement that says which rows it wrote.
+    async fn write_returning<T: Sync>(
+        &mut self,
+        statement: &'static Batched,
+        items: &[T],
+        write: impl Fn(&mut Row<'_>, &T) + Send,
+    ) -> Result<HashSet<NotificationId>, StoreError> {
+        let mut written = HashSet::with_capacity(items.len());
+        for items in items.chunks(MOST) {
+            let arguments = statement.bind(items, &write);
+            for row in self.rows(sqlx::query_with(statement.text(items.len()), arguments)).await? {
+                written.insert(decode::Cells("notification", &row).id("id")?);
+            }
+        }
+        Ok(written)
     }
 }
 
@@ -173,7 +200,7 @@ impl Transaction for SqliteTransaction {
     }
 
     async fn insert_notifications(&mut self, rows: &[NotificationRow]) -> Result<HashSet<NotificationId>, StoreError> {
-        self.ids(sqlx::query(sql::INSERT_NOTIFICATIONS).bind(Batch::of(rows, write_notification))).await
+        self.write_returning(&sql::INSERT_NOTIFICATIONS, rows, write_notification).await
     }
 
     async fn delete_notifications(&mut self, ids: &[NotificationId]) -> Result<(), StoreError> {
@@ -192,25 +219,23 @@ impl Transaction for SqliteTransaction {
     }
 
     async fn update_notifications(&mut self, rows: &[NotificationUpdate]) -> Result<(), StoreError> {
-        let rows = Batch::of(rows, |row, update| write_outcome(row.blob(update.id.as_bytes()), &update.outcome));
-        self.run(sqlx::query(sql::UPDATE_NOTIFICATIONS).bind(rows)).await.map(|_| ())
+        let write = |row: &mut Row<'_>, update: &NotificationUpdate| {
+            write_outcome(row.blob(update.id.as_bytes()), &update.outcome);
+        };
+        self.write(&sql::UPDATE_NOTIFICATIONS, rows, write).await
     }
 
     async fn insert_work(&mut self, rows: &[WorkRow]) -> Result<(), StoreError> {
-        // Never empty: SQLite takes every part of an empty blob for NULL.
-        let mut sealed = vec![0];
-        let rows = Batch::of(rows, |row, work| {
+        self.write(&sql::INSERT_WORK, rows, |row, work| {
             write_work_state(row.blob(work.id.as_bytes()), &work.state);
             row.int(work.expires_at.micros())
                 .int(work.ordered_at.micros())
                 .blob(work.user.as_bytes())
-                .blob(&Leg::encode(&work.legs));
-            for value in [Some(&work.sealed_to), work.sealed_message.as_ref()] {
-                row.opt_size(value.map(|_| sealed.len() + 1)).opt_size(value.map(Vec::len));
-                sealed.extend_from_slice(value.map_or(&[][..], Vec::as_slice));
-            }
-        });
-        self.run(sqlx::query(sql::INSERT_WORK).bind(rows).bind(sealed)).await.map(|_| ())
+                .blob(&Leg::encode(&work.legs))
+                .blob(&work.sealed_to)
+                .opt_blob(work.sealed_message.as_deref());
+        })
+        .await
     }
 
     async fn work(&mut self, ids: &[NotificationId]) -> Result<Vec<WorkRow>, StoreError> {
@@ -219,15 +244,30 @@ impl Transaction for SqliteTransaction {
 
     async fn due(&mut self, queue: &Queue, now: Timestamp, limit: u32) -> Result<Vec<WorkRow>, StoreError> {
         let due = sqlx::query(sql::DUE).bind(queue.to_string()).bind(now.micros()).bind(limit);
-        all(&self.rows(due).await?, decode::work)
+        let rows = self.rows(due).await?;
+        let (mut due, mut unreadable) = (Vec::with_capacity(rows.len()), vec![]);
+        for row in &rows {
+            match decode::work(row) {
+                Ok(work) => due.push(work),
+                Err(error) => {
+                    let id = decode::Cells("work", row).id("id")?;
+                    tracing::error!(alert = true, notification = %id, %error, "work that cannot be read is set aside");
+                    unreadable.push(id);
+                }
+            }
+        }
+        if !unreadable.is_empty() {
+            self.run(sqlx::query(sql::SET_ASIDE).bind(ids_json(&unreadable))).await?;
+        }
+        Ok(due)
     }
 
     async fn update_work(&mut self, rows: &[WorkUpdate]) -> Result<HashSet<NotificationId>, StoreError> {
-        let rows = Batch::of(rows, |row, update| {
+        let write = |row: &mut Row<'_>, update: &WorkUpdate| {
             write_work_state(row.blob(update.id.as_bytes()), &update.state);
             row.text(update.was_state.code()).int(update.was_attempt).int(update.wipe_message);
-        });
-        self.ids(sqlx::query(sql::UPDATE_WORK).bind(rows)).await
+        };
+        self.write_returning(&sql::UPDATE_WORK, rows, write).await
     }
 
     async fn delete_work(&mut self, ids: &[NotificationId]) -> Result<(), StoreError> {
@@ -252,7 +292,7 @@ impl Transaction for SqliteTransaction {
         if records.iter().any(unreadable) {
             return Err(self.fail(StoreError::Refused("actor")).await);
         }
-        self.run(sqlx::query(sql::APPEND).bind(Batch::of(records, write_record))).await.map(|_| ())
+        self.write(&sql::APPEND, records, write_record).await
     }
 
     async fn quotas(&mut self, scopes: &[KeyedHash]) -> Result<Vec<(KeyedHash, Timestamp)>, StoreError> {

@@ -51,3 +51,46 @@ async fn a_database_that_is_away_for_longer_than_a_lease_costs_503s_and_neither_
         node.audit_closes().await;
     }
 }
+
+#[tokio::test]
+async fn a_database_that_has_lost_its_last_records_is_held_by_every_node_until_one_recovers_it() {
+    let gate = tokio::sync::watch::Sender::new(true);
+    let subscriber = gate.clone();
+    let oracle = oracle(move |seen| taken(seen).gated(&subscriber)).await;
+    let nodes = Nodes::start(2, &oracle, &[], "timeout = \"20s\"").await;
+    let first = nodes[0].accept(&event("kept")).await;
+    nodes[1].wait_for_state(&first, "dispatched").await;
+    gate.send_replace(false);
+    let second = nodes[0].accept(&event("under-way")).await;
+    oracle.wait_for(2, crate::support::daemon::PATIENCE).await;
+    // Every node remembers how far the store had come with each sweep.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    nodes.database.run("DELETE FROM log WHERE pos > (SELECT max(pos) - 1 FROM log)").await;
+    wait("both hold", async || nodes[0].readyz().await == 503 && nodes[1].readyz().await == 503).await;
+    assert_eq!((nodes[0].post(&event("held")).await.status, nodes[1].post(&event("held")).await.status), (503, 503));
+    let config = nodes[0].config();
+    let recover = ["recover", "--config", config.to_str().expect("text"), "--ticket", "OPS-7", "--yes"];
+    let recovered = nodes[0].run(&recover, "");
+    assert!(recovered.status.success(), "{recovered:?}");
+    wait("both go on", async || nodes[0].readyz().await == 200 && nodes[1].readyz().await == 200).await;
+    let status = nodes[1].status(&second).await;
+    assert_eq!((&status["state"], &status["sent"]), (&json!("dispatch_unknown"), &json!("unknown")));
+    gate.send_replace(true);
+    // What the worker heard in the end is evidence.
+    nodes[1].wait_for_state(&second, "dispatched").await;
+    let third = nodes[1].accept(&event("held")).await;
+    nodes[0].wait_for_state(&third, "dispatched").await;
+    assert_eq!(sends(&oracle), 3);
+}
+
+#[tokio::test]
+async fn a_node_with_another_index_key_is_refused() {
+    let oracle = oracle(taken).await;
+    let nodes = Nodes::prepare(2, &oracle, &[], "timeout = \"1s\"").await;
+    nodes[0].launch().await;
+    let another = Daemon::prepare(Plan::new());
+    std::fs::copy(another.path("index.key"), nodes[1].path("index.key")).expect("copied");
+    nodes[1].spawn();
+    assert_eq!(nodes[1].ended().await, Some(1));
+    assert!(nodes[1].log().contains("the store was made with another key"), "{}", nodes[1].log());
+}

@@ -11,6 +11,7 @@ async fn a_second_live_holder_of_a_name_is_refused_and_the_first_goes_on() {
     nodes[1].reconfigure("name = \"n1\"", "name = \"n0\"");
     nodes[1].spawn();
     assert_eq!(nodes[1].ended().await, Some(1));
+    assert!(nodes[1].log().contains("waiting for its lease to run out"));
     assert!(nodes[1].log().contains("the node name `n0` is in use by another running process"), "{}", nodes[1].log());
     let id = nodes[0].accept(&event("first")).await;
     nodes[0].wait_for_state(&id, "dispatched").await;
@@ -27,7 +28,6 @@ async fn a_killed_node_comes_back_under_its_name_when_its_lease_is_over_and_ends
     oracle.wait_for(1, PATIENCE).await;
     nodes[0].kill9();
     nodes[0].launch().await;
-    assert!(nodes[0].log().contains("waiting for its lease to run out"));
     nodes[0].wait_for_state(&id, "dispatch_unknown").await;
     assert_eq!(sends(&oracle), 1);
     nodes[0].audit_closes().await;

@@ -184,9 +184,13 @@ async fn no_statement_of_the_hot_path_scans_a_table() {
         let plan = plan(&mut connection, text).await;
         assert!(plan.contains(index), "{text}\n{plan}");
     }
-    for text in sql::HOT {
+    let tables = ["notification", "work", "log", "quota", "unmatched_receipt", "n", "w"];
+    for text in sql::hot() {
         let plan = plan(&mut connection, text).await;
-        let scan = plan.lines().find(|line| line.starts_with("SCAN") && !line.contains("VIRTUAL TABLE"));
+        let mut lines = plan.lines();
+        let scan = lines.find(
+            |line| matches!(line.split(' ').collect::<Vec<_>>()[..], ["SCAN", name, ..] if tables.contains(&name)),
+        );
         assert_eq!(scan, None, "{text}\n{plan}");
     }
 }

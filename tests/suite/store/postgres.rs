@@ -198,21 +198,19 @@ async fn a_lock_that_is_held_too_long_makes_the_store_busy() {
 async fn a_lost_connection_undoes_its_transaction_and_the_store_connects_again() {
     let bed = Bed::postgres().await;
     admit(bed.store.as_ref(), 0..1).await;
-    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
-               AND pid <> pg_backend_pid()";
     let mut tx = bed.begin().await;
     tx.insert_notifications(&[notification(1)]).await.expect("inserts");
-    bed.database().run(cut).await;
+    bed.database().cut().await;
     assert_eq!(tx.insert_notifications(&[notification(2)]).await, Err(StoreError::Unavailable));
     assert_eq!(tx.commit().await, Err(StoreError::Unavailable));
 
     let mut tx = bed.begin().await;
     tx.insert_notifications(&[notification(3)]).await.expect("inserts");
-    bed.database().run(cut).await;
+    bed.database().cut().await;
     assert_eq!(tx.commit().await, Err(StoreError::Ambiguous), "it may have come before the end");
 
     for _ in 0..3 {
-        bed.database().run(cut).await;
+        bed.database().cut().await;
         assert_eq!(bed.reader().live(None, 9).await, Ok(vec![id(0)]), "a reader's idle connection was lost");
         admit(bed.store.as_ref(), 5..6).await;
         bed.database()
@@ -226,14 +224,13 @@ async fn a_server_that_was_made_read_only_says_so_and_recovers() {
     let bed = Bed::postgres().await;
     let name = bed.database().name();
     let set = |value: &str| format!("ALTER DATABASE {name} SET default_transaction_read_only = {value}");
-    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
-               AND pid <> pg_backend_pid()";
-    bed.database().run(&format!("{}; {cut}", set("on"))).await;
+    bed.database().run(&set("on")).await;
+    bed.database().cut().await;
     assert_eq!(bed.store.begin().await.map(|_| ()), Err(StoreError::ReadOnly));
     assert_eq!(bed.reader().live(None, 9).await, Ok(vec![]));
     let again = PostgresStore::open(&bed.database().url().into(), None, PostgresOptions::default()).await;
     assert_eq!(again.map(|_| ()), Err(StoreError::ReadOnly));
-    bed.database().run(&format!("SET default_transaction_read_only = off; {}", set("off"))).await;
+    bed.database().run(&set("off")).await;
     admit(bed.store.as_ref(), 0..1).await;
 }
 
@@ -279,13 +276,15 @@ async fn a_database_of_another_program_or_a_newer_version_is_refused() {
 }
 
 #[tokio::test]
-async fn a_row_of_the_log_cannot_be_changed() {
+async fn a_row_of_the_log_can_be_neither_changed_nor_removed() {
     let bed = Bed::postgres().await;
     let mut tx = bed.begin().await;
     tx.append(&[record(0)]).await.expect("appends");
     tx.commit().await.expect("commits");
-    let changed = bed.database().connect().await.execute("UPDATE log SET tenant = 'other'").await;
-    assert!(changed.expect_err("refused").to_string().contains("append-only"));
+    for text in ["UPDATE log SET tenant = 'other'", "DELETE FROM log", "TRUNCATE log"] {
+        let changed = bed.database().connect().await.execute(text).await;
+        assert!(changed.expect_err("refused").to_string().contains("append-only"), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -186,7 +186,7 @@ impl App {
         let provider = ProviderName::parse("stub").expect("a name");
         let stub = Arc::new(Stub { name: provider.clone(), abilities: Arc::new(abilities()), index: index.clone() });
         let metrics = Metrics::default();
-        let ledger = Ledger::start(Parts {
+        let parts = Parts {
             store: Arc::new(store.expect("a store")),
             routes: stub.clone(),
             vault: Arc::new(Vault::parse(&new_key_line("k1")).expect("a key")),
@@ -196,9 +196,8 @@ impl App {
             identity: Arc::new(Identity::alone(NodeName::parse("n1").expect("a name"), BootId::new([1; 8]))),
             metrics: metrics.clone(),
             draw: || 0.5,
-            mark: None,
-        });
-        let ledger = ledger.await.expect("a ledger");
+        };
+        let ledger = Ledger::start(parts, None).await.expect("a ledger");
         let (stop, stopping) = watch::channel(false);
         let waiters = Arc::new(Semaphore::new(2));
         let api = Api {

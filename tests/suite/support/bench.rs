@@ -292,9 +292,9 @@ async fn start(
         identity: Arc::new(Identity::alone(node(), BootId::parse(&format!("test-{boot}")).expect("an id"))),
         metrics: Metrics::default(),
         draw: || 0.5,
-        mark: Some(Mark::open(&dir.path().join("sendonce.db.mark")).expect("a mark")),
     };
-    Ledger::start(parts).await.expect("a ledger")
+    let mark = Mark::open(&dir.path().join("sendonce.db.mark")).expect("a mark");
+    Ledger::start(parts, Some(mark)).await.expect("a ledger")
 }
 
 fn node() -> NodeName {

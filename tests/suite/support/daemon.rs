@@ -140,9 +140,9 @@ impl Daemon {
 
     /// Changes its configuration, before it starts.
     pub fn reconfigure(&self, from: &str, to: &str) {
-        let text = fs::read_to_string(self.path("sendonce.toml")).expect("a configuration");
+        let text = fs::read_to_string(self.config()).expect("a configuration");
         assert!(text.contains(from), "{from} in {text}");
-        write_private(&self.path("sendonce.toml"), &text.replace(from, to));
+        write_secret(&self.config(), &text.replace(from, to));
     }
 
     /// A file of the daemon's directory.

@@ -14,7 +14,7 @@ use sendonce::domain::lifecycle::State;
 use sendonce::domain::outcome::{LookupAnswer, Outcome};
 use sendonce::domain::receipt::Receipt;
 use sendonce::domain::time::Timestamp;
-use sendonce::ledger::{Asking, Claimed, LedgerError, Opened, Question, SettleAnswer};
+use sendonce::ledger::{Asking, Claimed, LedgerError, Opened, Question, Room, SettleAnswer};
 use sendonce::provider::gate::Gate;
 use sendonce::provider::{Abilities, Dispatch, Inquiry, LookupRules, Provider, ReceiptError, ReceiptRequest};
 use sendonce::store::StoreError;
@@ -86,15 +86,20 @@ impl Page {
 
 #[async_trait]
 impl Desk for Page {
-    async fn claim(&self, provider: &ProviderName, limit: u32) -> Result<Vec<Claimed>, LedgerError> {
+    async fn claim(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError> {
         self.claims.fetch_add(1, Ordering::SeqCst);
+        let room = room();
         if self.claim_waits.load(Ordering::SeqCst) {
             self.claim_goes_on.notified().await;
         }
         let mut due = self.due.lock().expect("due");
         let queue = due.entry(provider.clone()).or_default();
-        let take = queue.len().min(limit as usize);
+        let take = queue.len().min(room as usize);
         Ok(queue.drain(..take).map(|n| claim(provider, n, false)).collect())
+    }
+
+    async fn claim_next(&self, _provider: &ProviderName, _room: Room) -> Result<Vec<Claimed>, LedgerError> {
+        std::future::pending().await
     }
 
     fn open(&self, _claimed: &Claimed) -> Option<Opened> {

@@ -4,7 +4,6 @@
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,8 @@ use std::time::{Duration, Instant};
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection as _, Executor as _};
 
+use super::port::Port;
+
 /// The password of the superuser over TCP; the socket asks for none.
 pub const PASSWORD: &str = "canary-pg-pa55word";
 
@@ -23,7 +24,7 @@ const STOP_WITH_US: &str = r#"
 "$@" >>"$0/server.log" 2>&1 </dev/null &
 server=$!
 cat >/dev/null
-kill -INT "$server"
+kill -QUIT "$server"
 wait "$server"
 rm -rf "$0"
 "#;
@@ -64,6 +65,15 @@ impl Database {
         format!("postgres://postgres@127.0.0.1:{}/{}", Cluster::shared().port, self.name)
     }
 
+    /// Cuts every connection to it.
+    pub async fn cut(&self) {
+        self.run(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
+             AND pid <> pg_backend_pid()",
+        )
+        .await;
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -98,7 +108,8 @@ impl Database {
 
     /// A connection of the test's own.
     pub async fn connect(&self) -> PgConnection {
-        connect(&self.url()).await
+        // A server that a test made read-only must be writable again by the test.
+        connect(&format!("{}?options=-c%20default_transaction_read_only%3Doff", self.url())).await
     }
 
     /// Runs statements on a connection of their own.
@@ -146,7 +157,8 @@ impl Cluster {
         succeeded("initdb", initdb.current_dir(&dir).output());
         configure(&data, &dir);
         for _ in 0..5 {
-            let port = free_port();
+            // Given up only now, so that nobody else is given it before the server has it but by bad luck.
+            let port = Port::reserve().address().port();
             let mut server = as_user("postgres");
             server.arg("-D").arg(&data).args(["-p", &port.to_string()]);
             let mut shell = Command::new("sh");
@@ -226,10 +238,6 @@ fn server_user(dir: &Path) -> Option<String> {
     }
     succeeded("chown", Command::new("chown").arg("-R").arg(user).arg(dir).output());
     Some(user.to_owned())
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
 }
 
 fn succeeded(what: &str, output: std::io::Result<Output>) -> Output {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use crate::support::postgres::Database;
+
 /// What the test's HTTP provider offers beyond sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
@@ -43,8 +45,8 @@ impl Plan {
     /// The product's own delays, and no provider yet.
     pub fn plain() -> Self {
         let sections = BTreeMap::new();
-        let (files, env) = (vec![], vec![]);
-        let plan = Self { sections, more: String::new(), files, env, store: None, postgres: None, activated: false };
+        let (more, files, env) = (String::new(), vec![], vec![]);
+        let plan = Self { sections, more, files, env, store: None, postgres: None, activated: false };
         plan.section("dispatch", "sweep_every = \"100ms\"")
     }
 
@@ -117,15 +119,15 @@ impl Plan {
         self.section("routes", &format!("email = {providers:?}"))
     }
 
-    /// PostgreSQL at this URL as the store.
-    pub fn postgres(mut self, url: &str) -> Self {
-        self.postgres = Some(url.to_owned());
-        self
-    }
-
     /// Another place for the store's file.
     pub fn store(mut self, file: &Path) -> Self {
         self.store = Some(file.to_owned());
+        self
+    }
+
+    /// A store in PostgreSQL instead of a file.
+    pub fn postgres(mut self, database: &Database) -> Self {
+        self.postgres = Some(database.url());
         self
     }
 
@@ -138,12 +140,10 @@ impl Plan {
     /// The text of the configuration of a daemon in `dir`.
     pub(super) fn configuration(&self, dir: &Path, tenant: &str, api: SocketAddr, admin: SocketAddr) -> String {
         let listen = |address: SocketAddr| if self.activated { "systemd".to_owned() } else { address.to_string() };
+        let file = self.store.clone().unwrap_or_else(|| dir.join("sendonce.db"));
         let store = match &self.postgres {
-            Some(url) => format!("url = \"{url}\"\nmark = \"store.mark\"\n"),
-            None => {
-                let file = self.store.clone().unwrap_or_else(|| dir.join("sendonce.db"));
-                format!("url = \"sqlite:{}\"\n", file.display())
-            }
+            Some(url) => format!("url = \"{url}\"\nmark_file = \"sendonce.mark\"\n"),
+            None => format!("url = \"sqlite:{}\"\n", file.display()),
         };
         let mut sections = self.sections.clone();
         for (name, lines) in [
