@@ -3,6 +3,7 @@
 //! The rooms and what each may use are told in `docs/ARCHITECTURE.md` and held by a test.
 
 pub mod audit;
+pub mod bench;
 pub mod cli;
 pub mod clock;
 pub mod config;

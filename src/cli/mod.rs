@@ -12,6 +12,7 @@
 //! | 5 | the daemon could not be reached, or its answer was lost |
 
 mod audit;
+mod bench;
 mod cancel;
 mod client;
 mod compose;
@@ -116,6 +117,8 @@ enum Command {
     /// Make and revoke API keys, make and rotate the vault's keys
     #[command(subcommand)]
     Keys(keys::KeysCommand),
+    /// Measure the daemon on this machine, beside what its store reaches alone
+    Bench(bench::BenchArgs),
     /// Print the OpenAPI document
     Openapi,
     /// Print a completion script for a shell
@@ -148,6 +151,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Config(command) => config::run(command),
         Command::Providers(command) => providers::run(command),
         Command::Keys(command) => keys::run(command),
+        Command::Bench(args) => bench::run(args),
         Command::Completions { shell } => {
             let mut script = vec![];
             clap_complete::generate(shell, &mut Cli::command(), "sendonce", &mut script);
@@ -191,6 +195,9 @@ mod tests {
             "providers test twilio --to +84901234567 --config x.toml",
             "keys new --tenant shop --role sender --role auditor",
             "keys rotate sealing.keys",
+            "bench",
+            "bench dispatch --json --secs 1 --connections 8 --rate 100 --rows 200 --in-flight 16 --dir /tmp",
+            "bench admit --store postgres:///bench",
             "completions bash",
         ] {
             let read = Cli::try_parse_from(std::iter::once("sendonce").chain(line.split(' ')));
@@ -206,6 +213,8 @@ mod tests {
             "unknown resolve ntf_0198c7f4-0000-7000-8000-000000000000 --sent",
             "unknown resolve ntf_0198c7f4-0000-7000-8000-000000000000 --all-matching --sent --ticket T",
             "keys new --tenant shop",
+            "bench all --secs 0",
+            "bench nothing",
         ] {
             let read = Cli::try_parse_from(std::iter::once("sendonce").chain(line.split(' ')));
             assert!(read.is_err(), "{line}: {read:?}");

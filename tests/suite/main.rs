@@ -21,6 +21,7 @@ mod real_smtp;
 mod sandbox;
 mod secrets;
 mod smtp;
+mod speed;
 mod store;
 mod support;
 mod tidy;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Which rooms a room may use besides itself. `*` is every room.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("domain", &[]),
     ("clock", &["domain"]),
     ("document", &[]),
@@ -25,6 +25,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("keys", &["domain", "document", "clock"]),
     ("telemetry", &[]),
     ("process", &[]),
+    ("bench", &["store", "config", "domain", "clock"]),
     ("cli", &["*"]),
     ("main", &["*"]),
 ];
