@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use sendonce::clock::{Clock as _, ManualClock};
+use sendonce::clock::ManualClock;
 use sendonce::domain::ids::{BootId, NodeName};
 use sendonce::domain::time::Timestamp;
 use sendonce::node::{EnrolError, Member};
