@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::domain::ids::{AttemptNumber, NotificationId, ProviderName};
 use crate::domain::outcome::{LookupAnswer, Outcome};
 use crate::domain::time::Timestamp;
-use crate::ledger::{Claimed, Ledger, LedgerError, Opened, Question, Room, SettleAnswer};
+use crate::ledger::{Claimed, Hold, Ledger, LedgerError, Opened, Question, Room, SettleAnswer};
 use crate::store::rows::WorkCounts;
 
 /// The ledger as the dispatcher sees it. The methods and their errors are those of [`Ledger`].
@@ -20,7 +20,7 @@ pub trait Desk: Send + Sync {
     /// As there, and so on for the others.
     async fn claim(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError>;
     /// See [`Ledger::claim_next`].
-    async fn claim_next(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError>;
+    async fn claim_next(&self, provider: &ProviderName, room: Room, hold: Hold) -> Result<Vec<Claimed>, LedgerError>;
     /// See [`Ledger::open`]. `None` when it does not open.
     fn open(&self, claimed: &Claimed) -> Option<Opened>;
     /// See [`Ledger::settle`].
@@ -69,8 +69,8 @@ impl Desk for Ledger {
         self.claim_into(provider, room).await
     }
 
-    async fn claim_next(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError> {
-        self.claim_next(provider, room).await
+    async fn claim_next(&self, provider: &ProviderName, room: Room, hold: Hold) -> Result<Vec<Claimed>, LedgerError> {
+        self.claim_next(provider, room, hold).await
     }
 
     fn open(&self, claimed: &Claimed) -> Option<Opened> {

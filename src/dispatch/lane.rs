@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 
-use crate::ledger::{Claimed, LedgerError, Room};
+use crate::ledger::{Claimed, Hold, LedgerError, Room};
 use crate::metrics::ByProvider;
 
 use super::breaker::Standing;
@@ -169,32 +170,40 @@ impl Lane {
             Next::Rest(pause) => (pause.min(self.shared.settings.poll), false),
             Next::Await(pause) => (pause, true),
         };
-        let mut draining = self.shared.draining.subscribe();
+        let (mut draining, hold) = (self.shared.draining.subscribe(), Hold::default());
+        // Declared before the wish, so that it outlives it.
+        let _held;
         let claims = async {
             if awaits {
-                self.shared.desk.claim_next(self.station.name(), self.room.clone()).await
+                self.shared.desk.claim_next(self.station.name(), self.room.clone(), hold.clone()).await
             } else {
                 std::future::pending().await
             }
         };
         tokio::pin!(claims);
-        loop {
+        let woken = loop {
             tokio::select! {
-                // First of all, because a claim that nobody takes costs an attempt.
                 biased;
                 claims = &mut claims => return claims.map(Woken::With),
-                () = self.bell.notified() => return Ok(Woken::ByWork),
-                () = self.station.freed.notified(), if !awaits => return Ok(Woken::ByRoom),
-                _ = draining.wait_for(|draining| *draining) => return Ok(Woken::ByRoom),
+                () = self.bell.notified() => break Ok(Woken::ByWork),
+                () = self.station.freed.notified(), if !awaits => break Ok(Woken::ByRoom),
+                _ = draining.wait_for(|draining| *draining) => break Ok(Woken::ByRoom),
                 () = tokio::time::sleep(pause) => {}
             }
             self.standing();
-            // The wish stays while the queue is looked at.
-            pause = if awaits { self.due_in().await? } else { Duration::ZERO };
-            if pause.is_zero() {
-                return Ok(Woken::ByWork);
+            if !awaits {
+                break Ok(Woken::ByWork);
             }
-        }
+            // The wish stays while the queue is looked at.
+            pause = match self.due_in().await {
+                Ok(Duration::ZERO) => break Ok(Woken::ByWork),
+                Ok(pause) => pause,
+                Err(error) => break Err(error),
+            };
+        };
+        // From here on nothing is taken for us, and what was taken has come.
+        _held = hold.lock().await;
+        claims.as_mut().now_or_never().map_or(woken, |claims| claims.map(Woken::With))
     }
 
     /// Begins attempts that were claimed into the room that was told last.

@@ -21,6 +21,10 @@ use crate::store::rows::{Fingerprint, Leg};
 /// claim was asked for.
 pub type Room = Arc<dyn Fn() -> u32 + Send + Sync>;
 
+/// Held by a commit while it takes work for somebody who waits for it. Whoever gets hold of it instead can go away and be
+/// sure that nothing was taken for them.
+pub type Hold = Arc<tokio::sync::Mutex<()>>;
+
 /// Why the ledger did not do what was asked. Nothing is known to be stored; the same command may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
 
 use crate::domain::audit::{Actor, Record};
 use crate::domain::ids::{AttemptNumber, NotificationId, ProviderName, Tenant, Ticket};
@@ -21,7 +21,7 @@ use super::admit::{Prepared, admit};
 use super::book::Book;
 use super::claim::{ask, claim, expire, reroute, restore, strand};
 use super::command::{
-    Admission, CancelAnswer, Claimed, LedgerError, Question, Received, ResolveAnswer, Room, SettleAnswer, Verdict,
+    Admission, CancelAnswer, Claimed, Hold, LedgerError, Question, Received, ResolveAnswer, Room, SettleAnswer, Verdict,
 };
 use super::core::Core;
 use super::receive::{cancel, owners, receive, resolve};
@@ -38,7 +38,7 @@ pub(super) enum Work {
     Admit(Box<Prepared>),
     Claim(ProviderName, Room),
     /// The same, of the next commit that puts something into the provider's queue.
-    Await(ProviderName, Room),
+    Await(ProviderName, Room, Hold),
     Ask(ProviderName, u32),
     Reroute(ProviderName, u32),
     Settle(NotificationId, AttemptNumber, Outcome),
@@ -144,7 +144,7 @@ impl Carried {
         let (waiting, batch) = batch.into_iter().partition(|command| matches!(command.work, Work::Await(..)));
         let waiting: Vec<Command> = waiting;
         for command in waiting {
-            if let Work::Await(provider, _) = &command.work {
+            if let Work::Await(provider, ..) = &command.work {
                 self.waiting.insert(provider.clone(), command);
             }
         }
@@ -175,7 +175,7 @@ async fn commit_all(core: &Core, pulse: &Pulse, batch: Vec<Command>, carried: &m
                 for (command, reply) in batch.into_iter().zip(replies) {
                     carried.answer(command, reply);
                 }
-                for (provider, claims) in served {
+                for Served { provider, claims, _held, .. } in served {
                     if let Some(command) = carried.waiting.remove(&provider) {
                         carried.answer(command, Reply::Claimed(claims));
                     }
@@ -217,7 +217,7 @@ async fn commit(
     batch: &[Command],
     carried: &mut Carried,
     serving: bool,
-) -> Result<(Vec<Reply>, Served), StoreError> {
+) -> Result<(Vec<Reply>, Vec<Served>), StoreError> {
     let Carried { not_handed_out, waiting } = carried;
     let mut tx = core.store.begin().await?;
     let mut book = Book::new(core, tx.now());
@@ -232,7 +232,7 @@ async fn commit(
     if let Err(error) = tx.commit().await {
         if error == StoreError::Ambiguous {
             not_handed_out.extend(replies.iter().flat_map(handed_out));
-            not_handed_out.extend(served.iter().flat_map(|(_, claims)| keys(claims)));
+            not_handed_out.extend(served.iter().flat_map(|served| keys(&served.claims)));
         }
         return Err(error);
     }
@@ -245,9 +245,13 @@ async fn commit(
         tracing::error!(count = book.contradictions, "evidence contradicts what was known; see the audit log");
     }
     for queue in &book.woken {
-        core.wake(queue).notify_one();
+        // Who was served looks again by himself.
+        let filled = served.iter().any(|served| served.queue == *queue);
+        if !filled {
+            core.wake(queue).notify_one();
+        }
         if let Queue::Send(provider) = queue
-            && !core.routes.has_room(provider)
+            && (filled || !core.routes.has_room(provider))
         {
             core.store.nodes().ring(queue);
         }
@@ -256,8 +260,13 @@ async fn commit(
     Ok((replies, served))
 }
 
-/// What was taken by those who waited for it.
-type Served = Vec<(ProviderName, Vec<Claimed>)>;
+/// What was taken for somebody who waited for it.
+struct Served {
+    provider: ProviderName,
+    queue: Queue,
+    claims: Vec<Claimed>,
+    _held: OwnedMutexGuard<()>,
+}
 
 /// Gives what this batch put into a queue to the one who waits for it.
 async fn serve(
@@ -265,11 +274,12 @@ async fn serve(
     book: &mut Book<'_>,
     tx: &mut dyn Transaction,
     waiting: &BTreeMap<ProviderName, Command>,
-) -> Result<Served, StoreError> {
+) -> Result<Vec<Served>, StoreError> {
     let mut served = vec![];
     for (provider, command) in waiting {
         let queue = Queue::Send(provider.clone());
-        let Work::Await(_, room) = &command.work else { continue };
+        let Work::Await(_, room, hold) = &command.work else { continue };
+        let Ok(held) = hold.clone().try_lock_owned() else { continue };
         if command.reply.is_closed() || !book.woken.contains(&queue) {
             continue;
         }
@@ -282,7 +292,7 @@ async fn serve(
         if claims.len() < limit as usize {
             book.woken.remove(&queue);
         }
-        served.push((provider.clone(), claims));
+        served.push(Served { provider: provider.clone(), queue, claims, _held: held });
     }
     Ok(served)
 }

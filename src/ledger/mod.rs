@@ -19,8 +19,8 @@ mod receive;
 mod settle;
 
 pub use command::{
-    Accepted, Admission, Asking, CancelAnswer, Claimed, LedgerError, LimitCheck, LimitScope, NewNotification, Opened,
-    Policy, Question, Received, Repeat, ResolveAnswer, Room, Routes, SettleAnswer, Transit, Verdict,
+    Accepted, Admission, Asking, CancelAnswer, Claimed, Hold, LedgerError, LimitCheck, LimitScope, NewNotification,
+    Opened, Policy, Question, Received, Repeat, ResolveAnswer, Room, Routes, SettleAnswer, Transit, Verdict,
 };
 
 use std::collections::BTreeSet;
@@ -184,15 +184,21 @@ impl Ledger {
     }
 
     /// Waits for a commit that puts something into the provider's queue, and takes it in that same commit. What was due
-    /// before is not seen. One caller waits for each provider; going away takes the wish back.
+    /// before is not seen. One caller waits for each provider. Going away takes the wish back; who does it without `hold`
+    /// may leave behind attempts that never begin.
     ///
     /// # Errors
     /// When the daemon stops.
-    pub async fn claim_next(&self, provider: &ProviderName, room: Room) -> Result<Vec<Claimed>, LedgerError> {
+    pub async fn claim_next(
+        &self,
+        provider: &ProviderName,
+        room: Room,
+        hold: Hold,
+    ) -> Result<Vec<Claimed>, LedgerError> {
         if self.is_held() {
             return std::future::pending().await;
         }
-        expect_reply!(self.command(Work::Await(provider.clone(), room), false).await, Claimed)
+        expect_reply!(self.command(Work::Await(provider.clone(), room, hold), false).await, Claimed)
     }
 
     /// Opens the sealed values of a claim.

@@ -217,6 +217,22 @@ pub(super) fn work(row: &impl Columns) -> Read<WorkRow> {
     })
 }
 
+/// Rows of work that read, and the ids of those that do not. Each of these is told of, so that somebody looks at it.
+pub(super) fn work_that_reads<R: Columns>(rows: &[R]) -> Read<(Vec<WorkRow>, Vec<NotificationId>)> {
+    let (mut work_rows, mut unreadable) = (Vec::with_capacity(rows.len()), vec![]);
+    for row in rows {
+        match work(row) {
+            Ok(work) => work_rows.push(work),
+            Err(error) => {
+                let id = Cells("work", row).id("id")?;
+                tracing::error!(alert = true, notification = %id, %error, "work that cannot be read is set aside");
+                unreadable.push(id);
+            }
+        }
+    }
+    Ok((work_rows, unreadable))
+}
+
 pub(super) fn unknown(row: &impl Columns) -> Read<UnknownRow> {
     let c = Cells("work", row);
     Ok(UnknownRow {

@@ -1,11 +1,12 @@
 //! The ledger on a real SQLite file: what is stored once, what is sent when, and what an unknown needs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sendonce::domain::lifecycle::{Sent, State};
 use sendonce::domain::outcome::{LookupAnswer, Outcome, Reason};
 use sendonce::ledger::{
-    Admission, CancelAnswer, LimitCheck, LimitScope, Question, ResolveAnswer, SettleAnswer, Verdict,
+    Admission, CancelAnswer, Hold, LimitCheck, LimitScope, Question, ResolveAnswer, SettleAnswer, Verdict,
 };
 use sendonce::vault::Purpose;
 
@@ -40,6 +41,48 @@ async fn twenty_concurrent_posts_of_one_key_give_one_row_and_twenty_equal_answer
     assert_eq!(ids.len(), 1, "all answers are the first one's");
     assert_eq!(bench.claim("sms-a").await.len(), 1);
     bench.accounts_close().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_work_gets_it_from_the_commit_that_brings_it() {
+    let bench = Bench::with(silent()).await;
+    let (ledger, name) = (bench.ledger.clone(), provider("sms-a"));
+    let wish = tokio::spawn(async move { ledger.claim_next(&name, Arc::new(|| 1), Hold::default()).await });
+    // The first poll hands the wish over, and the committer takes commands in their order.
+    tokio::task::yield_now().await;
+    let before = *bench.ledger.commits().borrow();
+    let first = bench.admit("e1").await;
+    let claims = wish.await.expect("no panic").expect("a working store");
+    assert_eq!(claims.iter().map(|claimed| claimed.id).collect::<Vec<_>>(), [first]);
+    assert_eq!(*bench.ledger.commits().borrow(), before + 1, "one commit stored it and the attempt");
+    bench.admit("e2").await;
+    assert_eq!(bench.claim("sms-a").await.len(), 1, "a wish is granted once");
+    assert_eq!(bench.settle(&claims[0], accepted("m1")).await, State::Dispatched);
+    bench.accounts_close().await;
+}
+
+#[tokio::test]
+async fn a_wish_that_was_taken_back_takes_nothing() {
+    let bench = Bench::with(silent()).await;
+    let name = provider("sms-a");
+    let wish = bench.ledger.claim_next(&name, Arc::new(|| 1), Hold::default());
+    assert!(tokio::time::timeout(Duration::from_millis(20), wish).await.is_err(), "nothing came");
+    bench.admit("e1").await;
+    assert_eq!(bench.claim_one("sms-a").await.attempt, 1);
+}
+
+#[tokio::test]
+async fn nothing_is_taken_for_who_is_about_to_go_away() {
+    let bench = Bench::with(silent()).await;
+    let (ledger, name, hold) = (bench.ledger.clone(), provider("sms-a"), Hold::default());
+    let held = hold.clone();
+    let wish = tokio::spawn(async move { ledger.claim_next(&name, Arc::new(|| 1), held).await });
+    tokio::task::yield_now().await;
+    let going = hold.lock().await;
+    bench.admit("e1").await;
+    drop(going);
+    wish.abort();
+    assert_eq!(bench.claim_one("sms-a").await.attempt, 1, "it is the first one");
 }
 
 #[tokio::test]

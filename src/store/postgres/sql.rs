@@ -163,6 +163,8 @@ pub(super) const UPDATE_WORK: &str = "\
      asks, was_state, was_attempt, wipe_message) WHERE w.id = j.id AND w.state = j.was_state AND w.attempt = \
      j.was_attempt RETURNING w.id";
 
+pub(super) const SET_ASIDE: &str = "UPDATE work SET queue = NULL WHERE id = ANY($1::bytea[])";
+
 pub(super) const DELETE_WORK: &str = "DELETE FROM work WHERE id = ANY($1::bytea[])";
 
 /// `OF w` locks the newest version of the row, and what is returned is that version.
@@ -365,7 +367,7 @@ pub(super) const WORK_COUNTS: &str =
 pub(super) const LIVE: &str = "SELECT id FROM work WHERE id > $1::bytea ORDER BY id LIMIT $2::bigint";
 
 /// Every statement that is prepared.
-pub const ALL: [&str; 54] = [
+pub const ALL: &[&str] = &[
     NOW,
     FITNESS,
     INCARNATION,
@@ -379,6 +381,7 @@ pub const ALL: [&str; 54] = [
     UPDATE_NOTIFICATIONS,
     INSERT_WORK,
     UPDATE_WORK,
+    SET_ASIDE,
     DELETE_WORK,
     WORK,
     WORK_UNLOCKED,

@@ -152,7 +152,11 @@ impl Transaction for PostgresTransaction {
 
     async fn due(&mut self, queue: &Queue, now: Timestamp, limit: u32) -> Result<Vec<WorkRow>, StoreError> {
         let due = statement(sql::DUE).bind(queue.to_string()).bind(now.micros()).bind(limit_of(limit));
-        all(&self.rows(due).await?, decode::work)
+        let (due, unreadable) = decode::work_that_reads(&self.rows(due).await?)?;
+        if !unreadable.is_empty() {
+            self.run(of_ids(sql::SET_ASIDE, &unreadable)).await?;
+        }
+        Ok(due)
     }
 
     async fn update_work(&mut self, rows: &[WorkUpdate]) -> Result<HashSet<NotificationId>, StoreError> {

@@ -244,18 +244,7 @@ impl Transaction for SqliteTransaction {
 
     async fn due(&mut self, queue: &Queue, now: Timestamp, limit: u32) -> Result<Vec<WorkRow>, StoreError> {
         let due = sqlx::query(sql::DUE).bind(queue.to_string()).bind(now.micros()).bind(limit);
-        let rows = self.rows(due).await?;
-        let (mut due, mut unreadable) = (Vec::with_capacity(rows.len()), vec![]);
-        for row in &rows {
-            match decode::work(row) {
-                Ok(work) => due.push(work),
-                Err(error) => {
-                    let id = decode::Cells("work", row).id("id")?;
-                    tracing::error!(alert = true, notification = %id, %error, "work that cannot be read is set aside");
-                    unreadable.push(id);
-                }
-            }
-        }
+        let (due, unreadable) = decode::work_that_reads(&self.rows(due).await?)?;
         if !unreadable.is_empty() {
             self.run(sqlx::query(sql::SET_ASIDE).bind(ids_json(&unreadable))).await?;
         }

@@ -176,6 +176,21 @@ async fn a_value_that_cannot_be_is_named_and_never_guessed() {
 }
 
 #[tokio::test]
+async fn due_work_that_does_not_read_leaves_its_queue_and_holds_up_no_other() {
+    let (dir, store) = fresh().await;
+    admit(&store, 0..3).await;
+    raw(&dir.path().join("s.db"), "UPDATE work SET legs = x'00' WHERE id = (SELECT min(id) FROM work)").await;
+    let queue = Queue::Send(provider("sandbox"));
+    let mut tx = begin(&store).await;
+    let due = tx.due(&queue, NOW.plus(Duration::from_secs(1)), 1).await.expect("reads");
+    assert!(due.is_empty(), "the first one does not read");
+    let due = tx.due(&queue, NOW.plus(Duration::from_secs(1)), 1).await.expect("reads");
+    assert_eq!(due.iter().map(|work| work.id).collect::<Vec<_>>(), [id(1)]);
+    let read = tx.work(&[id(0)]).await.map(|_| ());
+    assert_eq!(read, Err(StoreError::Corrupt { table: "work", column: "legs" }), "it is still there to be looked at");
+}
+
+#[tokio::test]
 async fn no_statement_of_the_hot_path_scans_a_table() {
     let (dir, store) = fresh().await;
     drop(store);

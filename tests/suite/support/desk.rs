@@ -14,7 +14,7 @@ use sendonce::domain::lifecycle::State;
 use sendonce::domain::outcome::{LookupAnswer, Outcome};
 use sendonce::domain::receipt::Receipt;
 use sendonce::domain::time::Timestamp;
-use sendonce::ledger::{Asking, Claimed, LedgerError, Opened, Question, Room, SettleAnswer};
+use sendonce::ledger::{Asking, Claimed, Hold, LedgerError, Opened, Question, Room, SettleAnswer};
 use sendonce::provider::gate::Gate;
 use sendonce::provider::{Abilities, Dispatch, Inquiry, LookupRules, Provider, ReceiptError, ReceiptRequest};
 use sendonce::store::StoreError;
@@ -98,7 +98,12 @@ impl Desk for Page {
         Ok(queue.drain(..take).map(|n| claim(provider, n, false)).collect())
     }
 
-    async fn claim_next(&self, _provider: &ProviderName, _room: Room) -> Result<Vec<Claimed>, LedgerError> {
+    async fn claim_next(
+        &self,
+        _provider: &ProviderName,
+        _room: Room,
+        _hold: Hold,
+    ) -> Result<Vec<Claimed>, LedgerError> {
         std::future::pending().await
     }
 
