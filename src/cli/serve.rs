@@ -48,11 +48,18 @@ pub(super) fn daemon(settings: &Settings, ready: impl FnOnce(&TcpListener)) -> R
 
 async fn live(settings: &Settings, mut sockets: Sockets, ready: impl FnOnce(&TcpListener)) -> Result<(), Failure> {
     let signals = process::watch_signals().map_err(|e| Failure::failed(format!("signals: {}", e.kind())))?;
-    let api_listener = listen(&mut sockets, Door::Api, settings).await?;
-    let admin_listener = listen(&mut sockets, Door::Admin, settings).await?;
     let mut assembly = assemble(settings).await?;
     let ledger = assembly.ledger.clone();
     let Some(mut keeping) = join(&assembly, &signals).await? else { return Ok(()) };
+    // Not before: whoever connects to a node that waits for its name would wait with it.
+    let (api_listener, admin_listener) = match listen_all(&mut sockets, settings).await {
+        Ok(listeners) => listeners,
+        Err(failure) => {
+            keeping.abort();
+            ledger.close().await;
+            return Err(failure);
+        }
+    };
     let dispatcher = Arc::new(assembly.dispatcher(settings));
     let (stop, stopping) = watch::channel(false);
     let bounds = Bounds {
@@ -119,6 +126,10 @@ async fn join(assembly: &Assembly, signals: &watch::Receiver<Stop>) -> Result<Op
         tracing::info!(unknown, "taken over from the earlier boot");
     }
     Ok(Some(keeping))
+}
+
+async fn listen_all(sockets: &mut Sockets, settings: &Settings) -> Result<(TcpListener, TcpListener), Failure> {
+    Ok((listen(sockets, Door::Api, settings).await?, listen(sockets, Door::Admin, settings).await?))
 }
 
 async fn listen(sockets: &mut Sockets, door: Door, settings: &Settings) -> Result<TcpListener, Failure> {

@@ -53,11 +53,6 @@ impl Ledger {
         Ok(self.core.store.reader().log_end().await?)
     }
 
-    /// How many records a filter matches.
-    pub async fn log_count(&self, filter: &LogFilter) -> Result<u64, LedgerError> {
-        Ok(self.core.store.reader().log_count(filter).await?)
-    }
-
     /// The accounting's numbers.
     pub async fn account_counts(&self, tenant: Option<&Tenant>) -> Result<AccountCounts, LedgerError> {
         Ok(self.core.store.reader().account_counts(tenant).await?)

@@ -211,9 +211,6 @@ pub trait Reader: Send + Sync {
     /// every record that was acknowledged before the call lies at or below it.
     async fn log_end(&self) -> Result<i64, StoreError>;
 
-    /// How many rows of the log a filter matches; for progress only.
-    async fn log_count(&self, filter: &LogFilter) -> Result<u64, StoreError>;
-
     /// Counts for the accounting, of one tenant or all.
     async fn account_counts(&self, tenant: Option<&Tenant>) -> Result<AccountCounts, StoreError>;
 

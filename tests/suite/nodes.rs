@@ -3,6 +3,7 @@
 mod chaos;
 mod faults;
 mod leases;
+mod member;
 mod scenarios;
 
 use std::time::Duration;

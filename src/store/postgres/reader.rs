@@ -183,11 +183,6 @@ impl Reader for PostgresReader {
         tokio::time::timeout(WRITERS_MAX, gone).await.unwrap_or(Err(StoreError::Busy))
     }
 
-    async fn log_count(&self, filter: &LogFilter) -> Result<u64, StoreError> {
-        let count = || log_query([sql::LOG_COUNT, sql::LOG_COUNT_OF], filter, 0, i64::MAX);
-        self.one(count, |row| decode::Cells("log", row).int("count")).await
-    }
-
     async fn account_counts(&self, tenant: Option<&Tenant>) -> Result<AccountCounts, StoreError> {
         let counts = || statement(sql::ACCOUNT_COUNTS).bind(tenant.map(Tenant::as_str));
         self.one(counts, decode::account_counts).await

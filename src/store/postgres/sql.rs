@@ -324,16 +324,6 @@ pub(super) const LOG_PAGE_OF: &str = concat!(
     log_filter!(),
     " ORDER BY pos LIMIT $7::bigint"
 );
-pub(super) const LOG_COUNT: &str = concat!(
-    "SELECT count(*) AS count FROM (SELECT 1 FROM log WHERE $8::bytea IS NULL",
-    log_filter!(),
-    " LIMIT $7::bigint) AS matching"
-);
-pub(super) const LOG_COUNT_OF: &str = concat!(
-    "SELECT count(*) AS count FROM (SELECT 1 FROM log WHERE notification = $8::bytea",
-    log_filter!(),
-    " LIMIT $7::bigint) AS matching"
-);
 
 macro_rules! is_final_step {
     () => {
@@ -424,8 +414,6 @@ pub const ALL: [&str; 54] = [
     UNKNOWNS,
     LOG_PAGE,
     LOG_PAGE_OF,
-    LOG_COUNT,
-    LOG_COUNT_OF,
     ACCOUNT_COUNTS,
     ACCOUNT_FAULTS,
     WORK_COUNTS,

@@ -147,11 +147,6 @@ impl Reader for SqliteReader {
         Ok(self.high_water().await?.pos)
     }
 
-    async fn log_count(&self, filter: &LogFilter) -> Result<u64, StoreError> {
-        let count = log_query([sql::LOG_COUNT, sql::LOG_COUNT_OF], filter, 0, i64::MAX);
-        self.one(count, |row| decode::Cells("log", row).int("count")).await
-    }
-
     async fn account_counts(&self, tenant: Option<&Tenant>) -> Result<AccountCounts, StoreError> {
         let counts = sqlx::query(sql::ACCOUNT_COUNTS).bind(tenant.map(|tenant| tenant.as_str().to_owned()));
         self.one(counts, decode::account_counts).await

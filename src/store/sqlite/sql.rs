@@ -218,10 +218,6 @@ pub(super) const LOG_PAGE_OF: &str = concat!(
     log_filter!(),
     " ORDER BY pos LIMIT ?7"
 );
-pub(super) const LOG_COUNT: &str =
-    concat!("SELECT count(*) AS count FROM (SELECT 1 FROM log WHERE ?8 IS NULL", log_filter!(), " LIMIT ?7)");
-pub(super) const LOG_COUNT_OF: &str =
-    concat!("SELECT count(*) AS count FROM (SELECT 1 FROM log WHERE notification = ?8", log_filter!(), " LIMIT ?7)");
 
 macro_rules! is_final_step {
     () => {
@@ -313,8 +309,6 @@ pub const RARE: [&str; 34] = [
     UNKNOWNS,
     LOG_PAGE,
     LOG_PAGE_OF,
-    LOG_COUNT,
-    LOG_COUNT_OF,
     ACCOUNT_COUNTS,
     ACCOUNT_FAULTS,
     WORK_COUNTS,
