@@ -170,22 +170,37 @@ pub(super) async fn open(
     Ok(Answered { time: time.max(now().saturating_sub(from)), ..all? })
 }
 
+/// Names the events of one run as no other run does.
+#[derive(Clone, Copy)]
+pub(super) struct Events(u32);
+
+impl Events {
+    pub fn new() -> Self {
+        Self(rand::random())
+    }
+
+    /// The id of the event with a number. No part of it is as long as the code that the message holds.
+    pub fn id(self, number: u64) -> String {
+        format!("e{:06x}.{number:x}", self.0 >> 8)
+    }
+}
+
 /// Requests that post events, each of a person of its own.
-pub(super) fn posts(key: &str) -> Maker {
+pub(super) fn posts(key: &str, events: Events) -> Maker {
     let head = format!(
         "POST /v1/notifications HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key}\r\n\
          content-type: application/json\r\n"
     );
     Arc::new(move |number, out| {
         // The text of the message begins with the code, which is how the sink knows the event.
+        let event = events.id(number);
         let body = format!(
-            "{{\"event_id\":\"e{number:x}\",\"kind\":\"password_reset\",\"to\":{{\"sms\":\"+447911{:06}\"}},\
-             \"locale\":\"en\",\"data\":{{\"code\":\"{number:08}\"}},\"user\":\"u{number:x}\",\"expires_in\":3600}}",
+            "{{\"event_id\":\"{event}\",\"kind\":\"password_reset\",\"to\":{{\"sms\":\"+447911{:06}\"}},\
+             \"locale\":\"en\",\"data\":{{\"code\":\"{number:08}\"}},\"user\":\"{event}\",\"expires_in\":3600}}",
             number % 1_000_000
         );
         // Memory takes whatever is written to it.
-        let _infallible =
-            write!(out, "{head}idempotency-key: k{number:x}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let _infallible = write!(out, "{head}idempotency-key: {event}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     })
 }
 

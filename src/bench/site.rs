@@ -17,7 +17,7 @@ use crate::domain::ids::Tenant;
 use crate::store::Store;
 
 use super::daemon::Daemon;
-use super::load::{Load, get, posts};
+use super::load::{Events, Load, get, posts};
 use super::rows::Maker;
 use super::sink::Sink;
 use super::wire::Wire;
@@ -26,8 +26,9 @@ use super::{BenchError, OpenStore, PROVIDER, Plan, TENANT, Tell, ceiling, now};
 /// How long what was admitted may take to reach the provider.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The variable that holds the password of a database that wants one.
-const PASSWORD: &str = "SENDONCE_BENCH_PASSWORD";
+/// The index key of every run, which a database remembers from one to the next. It keeps no secret: all that it hashes is
+/// made up.
+const INDEX_KEY: &str = "index MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n";
 
 const MANIFEST: &str = r#"name = "sink"
 channel = "sms"
@@ -61,6 +62,7 @@ pub(super) struct Site {
     pub maker: Maker,
     pub sink: Arc<Sink>,
     numbers: Arc<AtomicU64>,
+    events: Events,
     opener: Rc<dyn OpenStore>,
     tell: Tell,
     dir: PathBuf,
@@ -97,11 +99,24 @@ impl Site {
         let sink = Arc::new(Sink::start().await.map_err(failed("the provider's port"))?);
         let maker = Maker::new().map_err(|_| BenchError::Answer("a name of the bench"))?;
         let numbers = Arc::new(AtomicU64::new(1));
-        let mut site = Self { plan, maker, sink, numbers, opener, tell, dir, key: String::new(), node, stores: 0 };
+        let mut site = Self {
+            plan,
+            maker,
+            sink,
+            numbers,
+            events: Events::new(),
+            opener,
+            tell,
+            dir,
+            key: String::new(),
+            node,
+            stores: 0,
+        };
         site.own(&["keys", "init", &site.path("")])?;
         let roles = ["--role", "sender", "--role", "auditor"];
         let new = ["keys", "new", "--file", &site.path("keys.toml"), "--tenant", TENANT];
         site.key = site.own(&[&new[..], &roles[..]].concat())?;
+        write_private(&site.dir.join("index.key"), INDEX_KEY)?;
         write_private(&site.dir.join("sink.toml"), MANIFEST)?;
         Ok(site)
     }
@@ -142,10 +157,11 @@ impl Site {
     fn configure(&self, lane: Lane, ports: (u16, u16)) -> Result<PathBuf, BenchError> {
         let store = match &self.plan.store {
             None => format!("url = {:?}", format!("sqlite:{}", self.store_file().display())),
-            Some(url) if std::env::var_os(PASSWORD).is_some() => {
-                format!("url = {url:?}\nmark = \"store.mark\"\npassword_env = \"{PASSWORD}\"")
+            Some(url) => {
+                // In a file of its own, because it may hold a password.
+                write_private(&self.dir.join("store.url"), url)?;
+                "url_file = \"store.url\"\nmark_file = \"store.mark\"".to_owned()
             }
-            Some(url) => format!("url = {url:?}\nmark = \"store.mark\""),
         };
         let bounds = match lane {
             Lane::Held => "concurrency = 1\nrate = 0.01".to_owned(),
@@ -225,7 +241,7 @@ impl Site {
     /// The load that posts new events to a daemon.
     pub fn posting(&self, daemon: &Daemon) -> Load {
         let (connections, numbers) = (self.plan.connections, self.numbers.clone());
-        Load { port: daemon.port, connections, maker: posts(&self.key), numbers }
+        Load { port: daemon.port, connections, maker: posts(&self.key, self.events), numbers }
     }
 
     /// A request that reads something of the daemon.
@@ -265,7 +281,7 @@ impl Site {
         }
         let mut wire = Wire::connect(daemon.port).await.map_err(failed("the daemon's answer"))?;
         for number in self.sink.recent(at_once as usize) {
-            let request = self.reading(&format!("/v1/notifications?event_id=e{number:x}"), "");
+            let request = self.reading(&format!("/v1/notifications?event_id={}", self.events.id(number)), "");
             loop {
                 wire.exchange(request.as_bytes()).await.map_err(failed("the daemon's answer"))?;
                 let status: Value = serde_json::from_slice(wire.body()).unwrap_or_default();

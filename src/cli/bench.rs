@@ -43,8 +43,7 @@ pub(super) struct BenchArgs {
     /// Attempts under way at once at a provider that answers at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
     in_flight: u16,
-    /// `sqlite`, or the URL of a PostgreSQL database that the bench may fill and nothing else uses; its password, if it
-    /// wants one, stands in SENDONCE_BENCH_PASSWORD
+    /// `sqlite`, or the URL of a PostgreSQL database that the bench may fill and nothing else uses
     // Not checked while the command line is read: what does not read there is repeated to the terminal, password and all.
     #[arg(long, env = "SENDONCE_BENCH_STORE", hide_env_values = true, value_name = "STORE", default_value = "sqlite")]
     store: StoreUrl,
