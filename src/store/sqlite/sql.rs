@@ -280,7 +280,7 @@ pub fn hot() -> impl Iterator<Item = &'static str> {
 }
 
 /// The other statements.
-pub const RARE: [&str; 34] = [
+pub const RARE: &[&str] = &[
     PIN,
     PINNED,
     KEEP_PREDECESSOR,
