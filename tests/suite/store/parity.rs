@@ -112,7 +112,7 @@ async fn every_statement_is_accepted_by_its_database() {
     store.close().await;
     let file = dir.path().join("s.db");
     let mut connection = sqlx::SqliteConnection::connect(file.to_str().expect("text")).await.expect("connects");
-    for text in sql::hot().chain(sql::RARE) {
+    for text in sql::hot().chain(sql::RARE.iter().copied()) {
         let prepared = connection.prepare(sqlx::AssertSqlSafe(text).into_sql_str()).await;
         assert!(prepared.is_ok(), "{text}");
     }
