@@ -20,6 +20,14 @@ const SWEEP_LIMIT: u32 = 500;
 /// Time between two looks for providers that were removed.
 const LOOK_FOR_REMOVED: Duration = Duration::from_secs(600);
 
+/// The providers that have work and are not configured any more, as they were found.
+#[derive(Debug)]
+pub(super) struct Removed {
+    /// On the boot-time clock.
+    looked_at: Duration,
+    providers: BTreeSet<ProviderName>,
+}
+
 /// Rings our own waiters for what other nodes tell.
 pub(super) async fn listen(core: Arc<Core>) {
     loop {
@@ -77,18 +85,17 @@ impl Ledger {
         Ok(full)
     }
 
-    /// The providers that have work and are not configured any more. To find them all work is counted, so that is seldom
-    /// done: only a start makes one, ours or that of another node.
+    /// To find them all work is counted, so that is seldom done: only a start makes one, ours or that of another node.
     async fn removed(&self) -> Result<BTreeSet<ProviderName>, LedgerError> {
         let now = self.core.clock.since_boot();
         let mut known = self.removed.lock().await;
-        if let Some((_, removed)) = known.as_ref().filter(|(looked_at, _)| now < *looked_at + LOOK_FOR_REMOVED) {
-            return Ok(removed.clone());
+        if let Some(known) = known.as_ref().filter(|known| now < known.looked_at + LOOK_FOR_REMOVED) {
+            return Ok(known.providers.clone());
         }
         let counts = self.work_counts().await?.into_iter().map(|counts| counts.provider);
-        let removed: BTreeSet<_> = counts.filter(|name| self.core.routes.abilities(name).is_none()).collect();
-        *known = Some((now, removed.clone()));
-        Ok(removed)
+        let providers: BTreeSet<_> = counts.filter(|name| self.core.routes.abilities(name).is_none()).collect();
+        *known = Some(Removed { looked_at: now, providers: providers.clone() });
+        Ok(providers)
     }
 
     async fn forget(&self) -> Result<(), LedgerError> {

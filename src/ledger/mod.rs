@@ -23,7 +23,6 @@ pub use command::{
     Opened, Policy, Question, Received, Repeat, ResolveAnswer, Room, Routes, SettleAnswer, Transit, Verdict,
 };
 
-use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -78,8 +77,7 @@ pub struct Ledger {
     running: Arc<Mutex<Option<JoinHandle<()>>>>,
     listening: AbortHandle,
     marker: Arc<tokio::sync::Mutex<Option<Mark>>>,
-    /// When removed providers were looked for, and which there were.
-    removed: Arc<tokio::sync::Mutex<Option<(Duration, BTreeSet<ProviderName>)>>>,
+    removed: Arc<tokio::sync::Mutex<Option<house::Removed>>>,
 }
 
 /// The committer answered with another kind of reply than the command has: impossible, and not worth a panic.
