@@ -129,6 +129,8 @@ pub(super) struct Book<'a> {
     /// Messages that a provider took in this transaction, for receipts that came before.
     pub taken: BTreeSet<(ProviderName, ProviderMessageId, NotificationId)>,
     pub contradictions: u64,
+    /// Something was written; a commit of nothing says nothing about the store.
+    pub written: bool,
 }
 
 impl<'a> Book<'a> {
@@ -141,6 +143,7 @@ impl<'a> Book<'a> {
             woken: HashSet::new(),
             taken: BTreeSet::new(),
             contradictions: 0,
+            written: false,
         }
     }
 
@@ -326,6 +329,7 @@ impl<'a> Book<'a> {
                 narrow.push(NotificationUpdate { id: entry.id, outcome: entry.outcome.clone() });
             }
         }
+        self.written |= !(updates.is_empty() && over.is_empty() && narrow.is_empty());
         if !updates.is_empty() {
             tx.update_work(&updates).await?;
         }
@@ -345,6 +349,7 @@ impl<'a> Book<'a> {
     pub async fn close(&mut self, tx: &mut dyn Transaction) -> Result<(), StoreError> {
         self.flush(tx).await?;
         let records = std::mem::take(&mut self.records);
+        self.written |= !records.is_empty();
         if records.is_empty() { Ok(()) } else { tx.append(&records).await }
     }
 }

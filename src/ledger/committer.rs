@@ -237,7 +237,8 @@ async fn commit(
         return Err(error);
     }
     not_handed_out.clear();
-    if !pulse.writable.swap(true, Ordering::SeqCst) {
+    let wrote = book.written || batch.iter().any(|command| matches!(command.work, Work::Forget { .. }));
+    if wrote && !pulse.writable.swap(true, Ordering::SeqCst) {
         tracing::info!("the store can be written again");
     }
     if book.contradictions > 0 {
