@@ -5,6 +5,9 @@
 //! (PostgreSQL) or a thread hop (SQLite through sqlx). Rows are written in the order of their ids, so that two writers
 //! never wait for each other in a circle.
 
+#[macro_use]
+mod words;
+
 mod decode;
 pub mod mark;
 pub mod nodes;
