@@ -131,6 +131,7 @@ fn data_that_does_not_fit_is_refused_by_name_and_never_by_value() {
         (json!({ "code": "s3cret value" }), RenderRefusal::BadCode(name("code"))),
         (json!({ "code": "s3\ncret" }), RenderRefusal::ControlCharacter(name("code"))),
         (json!({ "code": "1", "app": "Shop\r\nBcc: x@y" }), RenderRefusal::ControlCharacter(name("app"))),
+        (json!({ "code": "1", "app": "Shop\u{2028}x" }), RenderRefusal::ControlCharacter(name("app"))),
         (json!({ "code": "1", "app": "x".repeat(41) }), RenderRefusal::TooLong { name: name("app"), max: 40 }),
         (json!({ "link": "javascript:alert('s3cret')" }), RenderRefusal::BadLink(name("link"))),
         (json!({ "link": "//shop.example/s3cret" }), RenderRefusal::BadLink(name("link"))),
@@ -321,7 +322,12 @@ proptest! {
 
     #[test]
     fn no_text_breaks_out_of_the_html(app in "[^\\p{C}]{1,40}", code in "[!-~]{1,32}") {
-        let content = render(Some("en"), json!({ "app": app, "code": code })).expect("renders");
+        let rendered = render(Some("en"), json!({ "app": app, "code": code }));
+        if app.contains(['\u{2028}', '\u{2029}']) {
+            prop_assert_eq!(rendered, Err(RenderRefusal::ControlCharacter("app".to_owned())));
+            return Ok(());
+        }
+        let content = rendered.expect("renders");
         let mail = content.mail.as_ref().expect("a mail");
         let shown = between(&mail.html, "letter-spacing:4px\">", "</p>");
         prop_assert_eq!(unescaped(shown), code);
