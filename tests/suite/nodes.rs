@@ -8,11 +8,12 @@ mod scenarios;
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use sqlx::{Connection as _, Row as _};
 
+use crate::promise::{attempts, oracle, sends, taken};
 use crate::support::daemon::{Daemon, Plan, Strategy};
-use crate::support::http_oracle::{HttpOracle, Reply, Seen};
+use crate::support::http_oracle::HttpOracle;
 use crate::support::postgres::Database;
 
 /// The lease of every node here: short, but so long that a busy machine does not make a node miss it.
@@ -62,24 +63,4 @@ impl Nodes {
         connection.close().await.expect("closes");
         row.get(0)
     }
-}
-
-/// A provider that takes everything.
-fn taken(_: &Seen) -> Reply {
-    Reply::json(201, json!({ "id": "m1" }))
-}
-
-async fn oracle(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> HttpOracle {
-    let oracle = HttpOracle::start().await;
-    oracle.script(script);
-    oracle
-}
-
-/// How many messages the provider was sent: look-ups do not count.
-fn sends(oracle: &HttpOracle) -> usize {
-    oracle.requests().iter().filter(|seen| seen.method == "POST").count()
-}
-
-fn attempts(status: &Value) -> usize {
-    status["attempts"].as_array().map_or(0, Vec::len)
 }

@@ -1,6 +1,5 @@
 //! What an answered request is worth.
 
-use reqwest::Method;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
@@ -78,29 +77,8 @@ async fn a_kill_around_admission_leaves_nothing_or_a_whole_row_and_the_repeat_se
     let oracle = oracle(taken).await;
     let daemon = daemon(&oracle, &[]).await;
     for round in 0..4_u64 {
-        let events: Vec<Value> = (0..10).map(|n| event(&format!("b03-{round}-{n}"))).collect();
-        let key = |event: &Value| event["event_id"].as_str().unwrap_or_default().to_owned();
-        let posts = events.iter().map(|event| async {
-            let key = key(event);
-            daemon.try_call(Method::POST, "/v1/notifications", Some(&key), Some(event)).await
-        });
-        let kill = async {
-            tokio::time::sleep(Duration::from_millis(3 * round + 2)).await;
-            daemon.kill9();
-        };
-        let (answers, ()) = tokio::join!(futures_util::future::join_all(posts), kill);
-        daemon.launch().await;
-        for (event, before) in events.iter().zip(answers) {
-            let answer = daemon.post(event).await;
-            assert_eq!(answer.status, 202, "{answer:?}");
-            if let Some(before) = before {
-                assert_eq!(answer.text, before.text, "what was answered before the kill is still there");
-            }
-            // A kill in the middle of a submit leaves an unknown, and nothing else does.
-            let settled = |s: &Value| ["dispatched", "dispatch_unknown"].contains(&s["state"].as_str().unwrap_or(""));
-            let status = daemon.wait_until(&answer.id(), "settled", settled).await;
-            assert!(attempts(&status) <= 1, "{status}");
-        }
+        let delay = Duration::from_millis(3 * round + 2);
+        kill_while_ten_are_posted(&daemon, &format!("b03-{round}"), delay).await;
     }
     let mut references: Vec<String> = oracle.requests().iter().map(crate::support::daemon::reference).collect();
     let sent = references.len();

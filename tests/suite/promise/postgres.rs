@@ -46,27 +46,8 @@ async fn an_event_is_sent_once_and_the_audit_closes() {
 async fn a_killed_daemon_goes_on_where_its_database_stands() {
     let (oracle, _database, daemon) = daemon_on_postgres().await;
     for round in 0..3_u64 {
-        let events: Vec<Value> = (0..10).map(|n| event(&format!("pg-k-{round}-{n}"))).collect();
-        let posts = events.iter().map(|event| async {
-            let key = event["event_id"].as_str().unwrap_or_default();
-            daemon.try_call(Method::POST, "/v1/notifications", Some(key), Some(event)).await
-        });
-        let kill = async {
-            tokio::time::sleep(Duration::from_millis(10 * round + 5)).await;
-            daemon.kill9();
-        };
-        let (answers, ()) = tokio::join!(futures_util::future::join_all(posts), kill);
-        daemon.launch().await;
-        for (event, before) in events.iter().zip(answers) {
-            let answer = daemon.post(event).await;
-            assert_eq!(answer.status, 202, "{answer:?}");
-            if let Some(before) = before {
-                assert_eq!(answer.text, before.text, "what was answered before the kill is still there");
-            }
-            let settled = |s: &Value| ["dispatched", "dispatch_unknown"].contains(&s["state"].as_str().unwrap_or(""));
-            let status = daemon.wait_until(&answer.id(), "settled", settled).await;
-            assert!(attempts(&status) <= 1, "{status}");
-        }
+        let delay = Duration::from_millis(10 * round + 5);
+        kill_while_ten_are_posted(&daemon, &format!("pg-k-{round}"), delay).await;
     }
     let references: BTreeSet<String> = oracle.requests().iter().map(reference).collect();
     assert_eq!(references.len(), sends(&oracle), "no attempt reached the provider twice");
