@@ -49,6 +49,7 @@ CREATE TABLE work (
     leg             SMALLINT NOT NULL,
     provider        TEXT     COLLATE "C" NOT NULL,
     owner           TEXT     COLLATE "C",
+    claim           BIGINT,
     attempt         SMALLINT NOT NULL,
     used            SMALLINT NOT NULL,
     open_attempt    SMALLINT,
@@ -70,7 +71,8 @@ CREATE TABLE work (
     CHECK (state <> 'dispatch_unknown' OR open_attempt IS NOT NULL),
     CHECK (state NOT IN ('accepted', 'retry_wait', 'dispatching') OR open_attempt IS NULL),
     CHECK (state NOT IN ('dispatched', 'failed', 'expired', 'cancelled', 'superseded') OR sealed_message IS NULL),
-    CHECK (state <> 'dispatching' OR owner IS NOT NULL)
+    CHECK (state <> 'dispatching' OR owner IS NOT NULL),
+    CHECK ((owner IS NULL) = (claim IS NULL))
 ) WITH (
     fillfactor = 70,
     -- Every row comes and goes, most within a second: dead rows must not pile up before the rows that are due.

@@ -53,6 +53,7 @@ CREATE TABLE work (
     leg             INTEGER NOT NULL,
     provider        TEXT    NOT NULL,
     owner           TEXT,
+    claim           INTEGER,
     attempt         INTEGER NOT NULL,
     used            INTEGER NOT NULL,
     open_attempt    INTEGER,
@@ -75,7 +76,8 @@ CREATE TABLE work (
     CHECK (open_attempt IS NULL OR (state <> 'accepted' AND state <> 'retry_wait' AND state <> 'dispatching')),
     CHECK (sealed_message IS NULL OR (state <> 'dispatched' AND state <> 'failed' AND state <> 'expired'
            AND state <> 'cancelled' AND state <> 'superseded')),
-    CHECK (state <> 'dispatching' OR owner IS NOT NULL)
+    CHECK (state <> 'dispatching' OR owner IS NOT NULL),
+    CHECK ((owner IS NULL) = (claim IS NULL))
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX work_due ON work (queue, due_at) WHERE queue IS NOT NULL;
 CREATE INDEX work_user ON work (user_h);

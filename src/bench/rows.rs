@@ -8,7 +8,7 @@ use crate::domain::lifecycle::{Life, Sent, State};
 use crate::domain::outcome::{OutcomeClass, Reason};
 use crate::domain::time::Timestamp;
 use crate::store::rows::{
-    Asked, Leg, NotificationOutcome, NotificationRow, NotificationUpdate, Queue, WorkRow, WorkState, WorkUpdate,
+    Asked, Leg, NotificationOutcome, NotificationRow, NotificationUpdate, Owner, Queue, WorkRow, WorkState, WorkUpdate,
 };
 
 use super::{PROVIDER, TENANT};
@@ -140,7 +140,7 @@ impl Maker {
             misses: 0,
             asks: 0,
         };
-        let (queue, owner) = (None, Some("0123456789abcdef".to_owned()));
+        let (queue, owner) = (None, Some(Owner { boot: "0123456789abcdef".to_owned(), claim: 1 }));
         let state = WorkState { life, queue, owner, asked: Some(asked), ..work.state.clone() };
         let states = (State::Accepted, State::Dispatching);
         let record = self.attempt(now, work, What::AttemptBegun, Sent::Unknown, states);

@@ -9,7 +9,7 @@ use crate::domain::ids::{AttemptNumber, EventId, NotificationId, ProviderMessage
 use crate::domain::lifecycle::{Fact, Illegal, Life, Marks, Outlook, Sent, State, step};
 use crate::domain::outcome::{OutcomeClass, Reason};
 use crate::domain::time::Timestamp;
-use crate::store::rows::{Leg, NotificationOutcome, NotificationUpdate, Queue, WorkRow, WorkState, WorkUpdate};
+use crate::store::rows::{Leg, NotificationOutcome, NotificationUpdate, Owner, Queue, WorkRow, WorkState, WorkUpdate};
 use crate::store::{StoreError, Transaction};
 
 use super::core::Core;
@@ -122,6 +122,8 @@ impl Entry {
 pub(super) struct Book<'a> {
     core: &'a Core,
     pub now: Timestamp,
+    /// Who claims in it.
+    pub owner: Owner,
     entries: BTreeMap<NotificationId, Entry>,
     records: Vec<Record>,
     /// Queues that got work, to be woken after the commit.
@@ -134,10 +136,11 @@ pub(super) struct Book<'a> {
 }
 
 impl<'a> Book<'a> {
-    pub fn new(core: &'a Core, now: Timestamp) -> Self {
+    pub fn new(core: &'a Core, now: Timestamp, owner: Owner) -> Self {
         Self {
             core,
             now,
+            owner,
             entries: BTreeMap::new(),
             records: vec![],
             woken: HashSet::new(),

@@ -63,9 +63,10 @@ fn begin(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Claimed
     let entry = book.get(id)?;
     let life = entry.life();
     let asked = core.asked_for_attempt(entry.work.as_ref()?, &life, now);
+    let owner = book.owner.clone();
     let state = book.change(id)?;
     state.asked = asked;
-    state.owner = Some(core.identity.boot().to_string());
+    state.owner = Some(owner);
     state.queue = None;
     core.claimed(book.get(id)?.work.as_ref()?, false)
 }
@@ -151,9 +152,9 @@ fn probe(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Questio
         .of_attempt(next)
         .because(Reason::ProviderDedupes);
     book.apply(id, Fact::ProbeBegun, NOTHING_FOLLOWS, how).ok()?;
-    let now = book.now;
+    let (now, owner) = (book.now, book.owner.clone());
     let state = book.change(id)?;
-    state.owner = Some(core.identity.boot().to_string());
+    state.owner = Some(owner);
     state.queue = None;
     state.due_at = now;
     let asked = state.asked.as_mut()?;
@@ -219,7 +220,9 @@ pub(super) async fn reroute(
 /// What a boot that is over left under way: nobody knows how it ended.
 pub(super) fn strand(core: &Core, book: &mut Book<'_>, id: NotificationId, owner: &str) -> bool {
     let Some(entry) = book.get(id) else { return false };
-    let Some(work) = entry.work.as_ref().filter(|w| w.state.owner.as_deref() == Some(owner)) else { return false };
+    let Some(work) = entry.work.as_ref().filter(|w| w.state.owner.as_ref().is_some_and(|o| o.boot == owner)) else {
+        return false;
+    };
     // What is only cut off or paused may still begin, and then runs into its time-outs.
     let timeout = core.routes.abilities(&work.state.provider).map_or(Duration::ZERO, |a| a.send_timeout);
     let ends_in = core.policy.begins_after_loss.map_or(Duration::ZERO, |begins_in| begins_in.saturating_add(timeout));

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::domain::lifecycle::{Life, Outlook};
 use crate::domain::outcome::Reason;
 use crate::domain::time::Timestamp;
 use crate::provider::{Abilities, DedupeCovers};
-use crate::store::rows::{Asked, Leg, Queue, WorkRow};
+use crate::store::rows::{Asked, Leg, Owner, Queue, WorkRow};
 
 use super::Parts;
 use super::book::Entry;
@@ -29,6 +30,7 @@ const ASKING_SLACK: Duration = Duration::from_secs(30);
 pub(super) struct Core {
     pub parts: Parts,
     pub wakes: Mutex<HashMap<Queue, Arc<Notify>>>,
+    claims: AtomicI64,
 }
 
 impl Deref for Core {
@@ -51,6 +53,15 @@ pub(super) enum NextQuestion {
 }
 
 impl Core {
+    pub fn new(parts: Parts) -> Self {
+        Self { parts, wakes: Mutex::default(), claims: AtomicI64::new(0) }
+    }
+
+    /// A name to claim under, which no other commit has.
+    pub fn next_owner(&self) -> Owner {
+        Owner { boot: self.identity.boot().to_string(), claim: self.claims.fetch_add(1, Ordering::Relaxed) }
+    }
+
     /// The octet that commits must leave before this time.
     pub fn commit_by(&self, expires_at: Timestamp, channel: Channel) -> Timestamp {
         expires_at.minus(self.policy.transit.of(channel))

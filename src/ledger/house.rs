@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::domain::ids::ProviderName;
 use crate::store::nodes::Rung;
 
-use super::committer::{Reply, Work};
+use super::batch::{Reply, Work};
 use super::core::Core;
 use super::{Ledger, LedgerError, MISMATCH, expect_reply};
 

@@ -7,7 +7,7 @@ use crate::store::mark::Mark;
 use crate::store::rows::HighWater;
 use crate::store::{Store, StoreError};
 
-use super::committer::{Reply, Work};
+use super::batch::{Reply, Work};
 use super::{Ledger, LedgerError, MISMATCH, expect_reply};
 
 /// How many rows are released at once.

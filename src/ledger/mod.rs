@@ -6,6 +6,7 @@
 //! word, and `book.rs` is the only place that turns that word into rows.
 
 mod admit;
+mod batch;
 mod book;
 mod claim;
 pub mod command;
@@ -27,6 +28,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -41,7 +43,8 @@ use crate::store::nodes::Identity;
 use crate::store::rows::Queue;
 use crate::vault::{IndexKey, UnsealError, Vault};
 
-use self::committer::{Command, Pulse, Reply, Work};
+use self::batch::{Reply, Work};
+use self::committer::{Command, Pulse};
 use self::core::Core;
 
 /// What a ledger is made of.
@@ -74,7 +77,7 @@ pub struct Ledger {
     queue: Arc<Mutex<Option<mpsc::Sender<Command>>>>,
     held: Arc<AtomicBool>,
     leads: Arc<AtomicBool>,
-    running: Arc<Mutex<Option<JoinHandle<()>>>>,
+    running: Arc<Mutex<Vec<JoinHandle<()>>>>,
     listening: AbortHandle,
     marker: Arc<tokio::sync::Mutex<Option<Mark>>>,
     removed: Arc<tokio::sync::Mutex<Option<house::Removed>>>,
@@ -102,9 +105,9 @@ impl Ledger {
     pub async fn start(parts: Parts, mark: Option<Mark>) -> Result<Self, LedgerError> {
         let held = mark::is_behind(parts.store.as_ref(), mark.as_ref()).await?;
         let (sender, receiver) = mpsc::channel(parts.policy.queue);
-        let core = Arc::new(Core { parts, wakes: Mutex::default() });
+        let core = Arc::new(Core::new(parts));
         let pulse = Arc::new(Pulse { commits: watch::channel(0).0, writable: AtomicBool::new(true) });
-        let running = tokio::spawn(committer::run(core.clone(), pulse.clone(), receiver));
+        let running = committer::start(&core, &pulse, receiver);
         let listening = tokio::spawn(house::listen(core.clone())).abort_handle();
         Ok(Self {
             core,
@@ -112,7 +115,7 @@ impl Ledger {
             queue: Arc::new(Mutex::new(Some(sender))),
             held: Arc::new(AtomicBool::new(held)),
             leads: Arc::new(AtomicBool::new(true)),
-            running: Arc::new(Mutex::new(Some(running))),
+            running: Arc::new(Mutex::new(running)),
             listening,
             marker: Arc::new(tokio::sync::Mutex::new(mark)),
             removed: Arc::default(),
@@ -267,11 +270,9 @@ impl Ledger {
     /// Stops taking commands, finishes those that wait, gives the node's name back and closes the store.
     pub async fn close(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(running) = running {
-            // The committer ends when its queue is empty; it does not panic, and if it did there is nothing to finish.
-            let _ended = tokio::time::timeout(Duration::from_secs(30), running).await;
-        }
+        let running = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
+        // Each ends when the queue is empty; none panics, and if one did there is nothing to finish.
+        let _ended = tokio::time::timeout(Duration::from_secs(30), join_all(running)).await;
         self.listening.abort();
         if let Err(error) = self.remember().await {
             tracing::warn!(%error, "the high-water mark could not be written");

@@ -4,7 +4,7 @@ use crate::domain::audit::{Actor, Record};
 use crate::domain::ids::{NotificationId, Tenant, Ticket};
 use crate::domain::receipt::Receipt;
 
-use super::committer::{Reply, Work};
+use super::batch::{Reply, Work};
 use super::{CancelAnswer, Ledger, LedgerError, MISMATCH, Received, ResolveAnswer, Verdict, expect_reply};
 
 impl Ledger {

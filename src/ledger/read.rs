@@ -94,10 +94,10 @@ impl Ledger {
         (self.sender().map_or(0, |sender| max.saturating_sub(sender.capacity())), max)
     }
 
-    /// The committer runs. When it does not, only a new process helps; a store that cannot be written is no such case.
+    /// All commits run. Where one does not, only a new process helps; a store that cannot be written is no such case.
     pub fn is_alive(&self) -> bool {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.as_ref().is_some_and(|task| !task.is_finished())
+        !running.is_empty() && running.iter().all(|task| !task.is_finished())
     }
 
     /// The last durable write that was tried succeeded.

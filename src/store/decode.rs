@@ -2,8 +2,8 @@
 
 use super::StoreError;
 use super::rows::{
-    AccountCounts, AccountFault, Asked, HighWater, Known, Leg, LogRow, NotificationOutcome, NotificationRow, Queue,
-    UnknownRow, WorkCounts, WorkRow, WorkState,
+    AccountCounts, AccountFault, Asked, HighWater, Known, Leg, LogRow, NotificationOutcome, NotificationRow, Owner,
+    Queue, UnknownRow, WorkCounts, WorkRow, WorkState,
 };
 use crate::domain::audit::{Actor, DaemonPart, Record, Source, What};
 use crate::domain::content::Channel;
@@ -195,7 +195,10 @@ pub(super) fn work_state(row: &impl Columns) -> Read<WorkState> {
         leg: c.int("leg")?,
         provider: c.read("provider", name(ProviderName::parse))?,
         tries_here: c.int("tries_here")?,
-        owner: c.opt_text("owner")?.map(str::to_owned),
+        owner: match c.opt_text("owner")? {
+            Some(boot) => Some(Owner { boot: boot.to_owned(), claim: c.int("claim")? }),
+            None => None,
+        },
         asked,
     })
 }

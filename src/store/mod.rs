@@ -80,7 +80,10 @@ fn new_incarnation() -> String {
 /// What a commit needs to have read, in one transaction.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Begins a write transaction. At most one runs at a time on SQLite. Dropping the future undoes what it did.
+    /// How many write transactions it serves beside each other.
+    fn writers(&self) -> usize;
+
+    /// Begins a write transaction. Dropping the future undoes what it did.
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError>;
 
     /// Reads outside of any transaction.

@@ -138,6 +138,14 @@ impl fmt::Display for Queue {
 }
 
 impl Queue {
+    /// Whose queue of messages to send it is.
+    pub fn sends(&self) -> Option<&ProviderName> {
+        match self {
+            Self::Send(provider) => Some(provider),
+            Self::Ask(_) => None,
+        }
+    }
+
     /// Reads the stored form.
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once(':')? {
@@ -217,6 +225,16 @@ pub struct Asked {
     pub asks: u16,
 }
 
+/// Who took work: one commit of one boot. A claim whose commit got no answer is told by it from one that was made since,
+/// of the same attempt's number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The boot that works on it.
+    pub boot: String,
+    /// The claim's number, of which a boot uses none twice.
+    pub claim: i64,
+}
+
 /// The columns of `work` that change.
 #[derive(Clone, Debug)]
 pub struct WorkState {
@@ -232,8 +250,8 @@ pub struct WorkState {
     pub provider: ProviderName,
     /// Attempts at this provider that ended `not_sent`, for failover.
     pub tries_here: u8,
-    /// The boot that works on it.
-    pub owner: Option<String>,
+    /// Who works on it.
+    pub owner: Option<Owner>,
     /// The attempt to ask about.
     pub asked: Option<Asked>,
 }

@@ -36,7 +36,7 @@ use sendonce::domain::receipt::{Part, Receipt, ReceiptStatus};
 use sendonce::domain::time::Timestamp;
 use sendonce::store::postgres::{PostgresOptions, PostgresStore};
 use sendonce::store::rows::{
-    AccountFault, Asked, Known, Leg, LogFilter, NotificationOutcome, NotificationRow, NotificationUpdate, Queue,
+    AccountFault, Asked, Known, Leg, LogFilter, NotificationOutcome, NotificationRow, NotificationUpdate, Owner, Queue,
     StatusSelector, UnknownFilter, WorkRow, WorkState, WorkUpdate,
 };
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore, sql};
@@ -198,12 +198,17 @@ async fn admit(store: &dyn Store, numbers: std::ops::Range<u32>) {
     tx.commit().await.expect("commits");
 }
 
+/// The first claim of a boot.
+fn owner(boot: &str) -> Owner {
+    Owner { boot: boot.to_owned(), claim: 1 }
+}
+
 fn debug(value: impl std::fmt::Debug) -> String {
     format!("{value:?}")
 }
 
 fn update(n: u32, was_state: State, was_attempt: u8, attempt: u8) -> WorkUpdate {
     let life = Life { state: State::Dispatching, attempt, used: attempt, ..Life::NEW };
-    let state = WorkState { life, queue: None, owner: Some("boot".to_owned()), ..work(n).state };
+    let state = WorkState { life, queue: None, owner: Some(owner("boot")), ..work(n).state };
     WorkUpdate { id: id(n), was_state, was_attempt, state, wipe_message: false }
 }

@@ -61,7 +61,7 @@ pub struct PostgresOptions {
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { busy_timeout: Duration::from_secs(5), readers: 8, writers: 4 }
+        Self { busy_timeout: Duration::from_secs(5), readers: 8, writers: 2 }
     }
 }
 
@@ -158,6 +158,10 @@ async fn update_schema(connection: &mut PgConnection) -> Result<(), StoreError> 
 
 #[async_trait]
 impl Store for PostgresStore {
+    fn writers(&self) -> usize {
+        self.writers.most()
+    }
+
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
         let (wire, rows) = self.writers.begin(sql::BEGIN).await?;
         let row = rows.last().ok_or(StoreError::Unavailable)?;

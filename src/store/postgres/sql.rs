@@ -106,30 +106,30 @@ pub(super) const UPDATE_NOTIFICATIONS: &str = "\
      receipt_key) WHERE n.id = j.id";
 
 pub(super) const INSERT_WORK: &str = "\
-     INSERT INTO work (id, state, sent, queue, due_at, leg, provider, owner, attempt, used, open_attempt, \
+     INSERT INTO work (id, state, sent, queue, due_at, leg, provider, owner, claim, attempt, used, open_attempt, \
      sent_attempt, probing, cancel_mark, supersede_mark, tries_here, asked_attempt, asked_account, asked_rev, \
-     first_there_at, ended_at, cause, misses, asks, expires_at, ordered_at, user_h, legs, sealed_to, \
-     sealed_message) SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::bigint[], \
-     $6::smallint[], $7::text[], $8::text[], $9::smallint[], $10::smallint[], $11::smallint[], $12::smallint[], \
-     $13::smallint[], $14::smallint[], $15::smallint[], $16::smallint[], $17::smallint[], $18::bytea[], \
-     $19::bytea[], $20::bigint[], $21::bigint[], $22::text[], $23::smallint[], $24::integer[], $25::bigint[], \
-     $26::bigint[], $27::bytea[], $28::bytea[], $29::bytea[], $30::bytea[])";
+     first_there_at, ended_at, cause, misses, asks, expires_at, ordered_at, user_h, legs, sealed_to, sealed_message) \
+     SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::smallint[], $7::text[], \
+     $8::text[], $9::bigint[], $10::smallint[], $11::smallint[], $12::smallint[], $13::smallint[], $14::smallint[], \
+     $15::smallint[], $16::smallint[], $17::smallint[], $18::smallint[], $19::bytea[], $20::bytea[], $21::bigint[], \
+     $22::bigint[], $23::text[], $24::smallint[], $25::integer[], $26::bigint[], $27::bigint[], $28::bytea[], \
+     $29::bytea[], $30::bytea[], $31::bytea[])";
 
 pub(super) const UPDATE_WORK: &str = "\
-     UPDATE work AS w SET state = j.state, sent = j.sent, queue = j.queue, due_at = j.due_at, leg = j.leg, provider \
-     = j.provider, owner = j.owner, attempt = j.attempt, used = j.used, open_attempt = j.open_attempt, sent_attempt \
-     = j.sent_attempt, probing = j.probing, cancel_mark = j.cancel_mark, supersede_mark = j.supersede_mark, \
-     tries_here = j.tries_here, asked_attempt = j.asked_attempt, asked_account = j.asked_account, asked_rev = \
-     j.asked_rev, first_there_at = j.first_there_at, ended_at = j.ended_at, cause = j.cause, misses = j.misses, \
-     asks = j.asks, sealed_message = CASE WHEN j.wipe_message = 1 THEN NULL ELSE w.sealed_message END FROM \
+     UPDATE work AS w SET state = j.state, sent = j.sent, queue = j.queue, due_at = j.due_at, leg = j.leg, provider = \
+     j.provider, owner = j.owner, claim = j.claim, attempt = j.attempt, used = j.used, open_attempt = j.open_attempt, \
+     sent_attempt = j.sent_attempt, probing = j.probing, cancel_mark = j.cancel_mark, supersede_mark = \
+     j.supersede_mark, tries_here = j.tries_here, asked_attempt = j.asked_attempt, asked_account = j.asked_account, \
+     asked_rev = j.asked_rev, first_there_at = j.first_there_at, ended_at = j.ended_at, cause = j.cause, misses = \
+     j.misses, asks = j.asks, sealed_message = CASE WHEN j.wipe_message = 1 THEN NULL ELSE w.sealed_message END FROM \
      unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::smallint[], $7::text[], $8::text[], \
-     $9::smallint[], $10::smallint[], $11::smallint[], $12::smallint[], $13::smallint[], $14::smallint[], \
-     $15::smallint[], $16::smallint[], $17::smallint[], $18::bytea[], $19::bytea[], $20::bigint[], $21::bigint[], \
-     $22::text[], $23::smallint[], $24::integer[], $25::text[], $26::smallint[], $27::smallint[]) AS j (id, state, \
-     sent, queue, due_at, leg, provider, owner, attempt, used, open_attempt, sent_attempt, probing, cancel_mark, \
-     supersede_mark, tries_here, asked_attempt, asked_account, asked_rev, first_there_at, ended_at, cause, misses, \
-     asks, was_state, was_attempt, wipe_message) WHERE w.id = j.id AND w.state = j.was_state AND w.attempt = \
-     j.was_attempt RETURNING w.id";
+     $9::bigint[], $10::smallint[], $11::smallint[], $12::smallint[], $13::smallint[], $14::smallint[], \
+     $15::smallint[], $16::smallint[], $17::smallint[], $18::smallint[], $19::bytea[], $20::bytea[], $21::bigint[], \
+     $22::bigint[], $23::text[], $24::smallint[], $25::integer[], $26::text[], $27::smallint[], $28::smallint[]) AS j \
+     (id, state, sent, queue, due_at, leg, provider, owner, claim, attempt, used, open_attempt, sent_attempt, \
+     probing, cancel_mark, supersede_mark, tries_here, asked_attempt, asked_account, asked_rev, first_there_at, \
+     ended_at, cause, misses, asks, was_state, was_attempt, wipe_message) WHERE w.id = j.id AND w.state = j.was_state \
+     AND w.attempt = j.was_attempt RETURNING w.id";
 
 pub(super) const SET_ASIDE: &str = "UPDATE work SET queue = NULL WHERE id = ANY($1::bytea[])";
 

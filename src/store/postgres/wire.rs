@@ -49,6 +49,7 @@ fn silence<T>(_: Elapsed) -> Result<T, sqlx::Error> {
 /// Connections with the same settings.
 pub(super) struct Wires {
     options: PgConnectOptions,
+    most: usize,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<PgConnection>>,
     patience: Duration,
@@ -69,13 +70,18 @@ impl Wires {
     /// At most `most` connections; `patience` bounds each wait for one and each statement, whatever the network does.
     pub(super) fn reading(options: PgConnectOptions, most: usize, patience: Duration) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(most));
-        Arc::new(Self { options, permits, idle: Mutex::default(), patience, writing: false })
+        Arc::new(Self { options, most, permits, idle: Mutex::default(), patience, writing: false })
     }
 
     /// The same, for connections to a server that is fit to be written to.
     pub(super) fn writing(options: PgConnectOptions, most: usize, patience: Duration) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(most));
-        Arc::new(Self { options, permits, idle: Mutex::default(), patience, writing: true })
+        Arc::new(Self { options, most, permits, idle: Mutex::default(), patience, writing: true })
+    }
+
+    /// How many connections there are at most.
+    pub(super) fn most(&self) -> usize {
+        self.most
     }
 
     /// Begins a transaction with a text of ours, and gives the rows of its answer.

@@ -180,6 +180,10 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
+    fn writers(&self) -> usize {
+        1
+    }
+
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
         let mut writer: OwnedMutexGuard<Writer> = self.writer.clone().lock_owned().await;
         writer.idle().await?;

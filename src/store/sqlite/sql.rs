@@ -54,23 +54,23 @@ pub(super) static UPDATE_NOTIFICATIONS: Batched = Batched::new(
 );
 
 pub(super) static INSERT_WORK: Batched = Batched::new(
-    "INSERT INTO work (id, state, sent, queue, due_at, leg, provider, owner, attempt, used, open_attempt, sent_attempt, \
-     probing, cancel_mark, supersede_mark, tries_here, asked_attempt, asked_account, asked_rev, first_there_at, ended_at, \
-     cause, misses, asks, expires_at, ordered_at, user_h, legs, sealed_to, sealed_message) SELECT * FROM ",
-    30,
+    "INSERT INTO work (id, state, sent, queue, due_at, leg, provider, owner, claim, attempt, used, open_attempt, \
+     sent_attempt, probing, cancel_mark, supersede_mark, tries_here, asked_attempt, asked_account, asked_rev, first_there_at, \
+     ended_at, cause, misses, asks, expires_at, ordered_at, user_h, legs, sealed_to, sealed_message) SELECT * FROM ",
+    31,
     " WHERE column1 IS NOT NULL",
 );
 
-/// Writes what still has its guard (the 25th and 26th column), and returns it.
+/// Writes what still has its guard (the 26th and 27th column), and returns it.
 pub(super) static UPDATE_WORK: Batched = Batched::new(
     "UPDATE work SET state = j.column2, sent = j.column3, queue = j.column4, due_at = j.column5, leg = j.column6, \
-     provider = j.column7, owner = j.column8, attempt = j.column9, used = j.column10, open_attempt = j.column11, \
-     sent_attempt = j.column12, probing = j.column13, cancel_mark = j.column14, supersede_mark = j.column15, \
-     tries_here = j.column16, asked_attempt = j.column17, asked_account = j.column18, asked_rev = j.column19, \
-     first_there_at = j.column20, ended_at = j.column21, cause = j.column22, misses = j.column23, asks = j.column24, \
-     sealed_message = CASE WHEN j.column27 THEN NULL ELSE work.sealed_message END FROM ",
-    27,
-    " AS j WHERE work.id = j.column1 AND work.state = j.column25 AND work.attempt = j.column26 RETURNING id",
+     provider = j.column7, owner = j.column8, claim = j.column9, attempt = j.column10, used = j.column11, \
+     open_attempt = j.column12, sent_attempt = j.column13, probing = j.column14, cancel_mark = j.column15, supersede_mark = j.column16, \
+     tries_here = j.column17, asked_attempt = j.column18, asked_account = j.column19, asked_rev = j.column20, \
+     first_there_at = j.column21, ended_at = j.column22, cause = j.column23, misses = j.column24, asks = j.column25, \
+     sealed_message = CASE WHEN j.column28 THEN NULL ELSE work.sealed_message END FROM ",
+    28,
+    " AS j WHERE work.id = j.column1 AND work.state = j.column26 AND work.attempt = j.column27 RETURNING id",
 );
 
 pub(super) const DELETE_WORK: &str = "DELETE FROM work WHERE id IN (SELECT unhex(value) FROM jsonb_each(?1))";

@@ -34,6 +34,10 @@ fn next<T>(script: &Mutex<VecDeque<T>>, otherwise: T) -> T {
 
 #[async_trait]
 impl Store for Script {
+    fn writers(&self) -> usize {
+        1
+    }
+
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
         Err(StoreError::Unavailable)
     }

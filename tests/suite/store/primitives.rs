@@ -66,7 +66,7 @@ async fn work_reads_back_as_it_was_written_and_changed(bed: Bed) {
         leg: 1,
         provider: provider("other"),
         tries_here: 4,
-        owner: Some("boot \"1\"".to_owned()),
+        owner: Some(owner("boot \"1\"")),
         asked: Some(Asked {
             attempt: 0,
             account: [8; 16],
