@@ -7,9 +7,8 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 
 use crate::clock::{Clock as _, SystemClock};
-use crate::domain::audit::Record;
 use crate::domain::ids::NotificationId;
-use crate::store::rows::{LogFilter, NotificationRow, StatusSelector, WorkRow};
+use crate::store::rows::{Changes, LogFilter, NotificationRow, StatusSelector, WorkRow};
 use crate::store::{Store, StoreError};
 
 use super::histogram::Histogram;
@@ -67,27 +66,25 @@ pub(super) async fn admit(
 /// New events, ready to be inserted.
 struct Batch {
     notifications: Vec<NotificationRow>,
-    work: Vec<WorkRow>,
-    records: Vec<Record>,
+    rest: Changes,
 }
 
 impl Batch {
     fn new(maker: &Maker, count: usize) -> Self {
         let now = SystemClock.now();
-        let (mut notifications, mut work, mut records) = (vec![], vec![], vec![]);
+        let (mut notifications, mut rest) = (vec![], Changes::default());
         for row in (0..count).map(|_| maker.admitted(now)) {
             notifications.push(row.notification);
-            work.push(row.work);
-            records.push(row.record);
+            rest.new.push(row.work);
+            rest.records.push(row.record);
         }
-        Self { notifications, work, records }
+        Self { notifications, rest }
     }
 
     async fn insert(&self, store: &dyn Store) -> Result<(), StoreError> {
         let mut tx = store.begin().await?;
         tx.insert_notifications(&self.notifications).await?;
-        tx.insert_work(&self.work).await?;
-        tx.append(&self.records).await?;
+        tx.write(&self.rest).await?;
         tx.commit().await
     }
 }
@@ -129,7 +126,7 @@ pub(super) async fn finished(
             rows.push(notification);
         }
         tx.insert_notifications(&rows).await?;
-        tx.append(&records).await?;
+        tx.write(&Changes { records, ..Changes::default() }).await?;
         tx.commit().await?;
         left -= size;
         tell(count - left);
@@ -167,20 +164,18 @@ pub(super) async fn drain(
 async fn turn(store: &dyn Store, maker: &Maker, under_way: &[WorkRow], limit: u32) -> Result<Vec<WorkRow>, StoreError> {
     let mut tx = store.begin().await?;
     let now = tx.now();
-    let (outcomes, mut records): (Vec<_>, Vec<_>) = under_way.iter().map(|work| maker.settled(now, work)).unzip();
-    if !under_way.is_empty() {
-        let over: Vec<_> = under_way.iter().map(|work| work.id).collect();
-        tx.delete_work(&over).await?;
-        tx.update_notifications(&outcomes).await?;
+    let due: Vec<_> = tx.due(&maker.queue(), now, limit).await?.into_iter().map(|due| due.work).collect();
+    let mut changes = Changes { over: under_way.iter().map(|work| work.id).collect(), ..Changes::default() };
+    for (outcome, record) in under_way.iter().map(|work| maker.settled(now, work)) {
+        changes.outcomes.push(outcome);
+        changes.records.push(record);
     }
-    let due = tx.due(&maker.queue(), now, limit).await?;
-    let (claims, begun): (Vec<_>, Vec<_>) = due.iter().map(|work| maker.claimed(now, work)).unzip();
-    if !claims.is_empty() {
-        tx.update_work(&claims).await?;
+    for (claim, record) in due.iter().map(|work| maker.claimed(now, work)) {
+        changes.changed.push(claim);
+        changes.records.push(record);
     }
-    records.extend(begun);
-    if !records.is_empty() {
-        tx.append(&records).await?;
+    if !changes.is_empty() {
+        tx.write(&changes).await?;
     }
     tx.commit().await?;
     Ok(due)
@@ -249,7 +244,7 @@ pub(super) async fn clear(store: &dyn Store) -> Result<(), StoreError> {
             return Ok(());
         }
         let mut tx = store.begin().await?;
-        tx.delete_work(&live).await?;
+        tx.write(&Changes { over: live.clone(), ..Changes::default() }).await?;
         tx.delete_notifications(&live).await?;
         tx.commit().await?;
     }

@@ -11,9 +11,7 @@ use crate::domain::ids::{KeyedHash, NotificationId};
 use crate::domain::lifecycle::{Fact, Life, Outlook, State, step};
 use crate::domain::outcome::Reason;
 use crate::domain::time::Timestamp;
-use crate::store::rows::{
-    Known, Leg, NotificationOutcome, NotificationRow, NotificationUpdate, Queue, WorkRow, WorkState,
-};
+use crate::store::rows::{Known, Leg, NotificationOutcome, NotificationRow, Queue, WorkRow, WorkState};
 use crate::store::{StoreError, Transaction};
 use crate::vault::{Column, Purpose, UnsealError, random};
 
@@ -226,21 +224,14 @@ async fn store_fresh(
         newest.entry(user).and_modify(|best| *best = at.max(*best)).or_insert(at);
     }
     let is_newest = |user: &KeyedHash, id: NotificationId| newest.get(user).is_some_and(|best| best.1 == id);
-    let (mut work, mut overtaken) = (Vec::with_capacity(fresh.len()), vec![]);
     for p in fresh {
         book.tell(accepted_record(p, book.now));
         if is_newest(&p.work.user, p.work.id) {
             book.woken.extend(p.work.state.queue.clone());
-            work.push(p.work.clone());
+            book.admit(&p.row, Ok(p.work.clone()));
         } else {
-            overtaken.push(end_overtaken(book, p));
+            end_overtaken(book, p);
         }
-    }
-    if !overtaken.is_empty() {
-        tx.update_notifications(&overtaken).await?;
-    }
-    if !work.is_empty() {
-        tx.insert_work(&work).await?;
     }
     let older = live.into_iter().filter(|(user, id, _)| !is_newest(user, *id)).map(|(_, id, _)| id).collect();
     supersede(core, book, tx, older).await
@@ -257,7 +248,7 @@ fn accepted_record(p: &Prepared, now: Timestamp) -> Record {
 }
 
 /// An event that a newer one had overtaken before it came: it is acknowledged, and over.
-fn end_overtaken(book: &mut Book<'_>, p: &Prepared) -> NotificationUpdate {
+fn end_overtaken(book: &mut Book<'_>, p: &Prepared) {
     let outlook = Outlook { in_time: true, another_address: false, max_attempts: 1 };
     let life = step(&Life::NEW, Fact::NewerEvent, outlook).map_or(Life::NEW, |step| step.life);
     let mut record = accepted_record(p, book.now);
@@ -268,7 +259,7 @@ fn end_overtaken(book: &mut Book<'_>, p: &Prepared) -> NotificationUpdate {
     record.reason = Some(Reason::NewerEvent);
     book.tell(record);
     let outcome = NotificationOutcome { state: life.state, finished_at: Some(book.now), ..NotificationOutcome::NEW };
-    NotificationUpdate { id: p.row.id, outcome }
+    book.admit(&p.row, Err(outcome));
 }
 
 async fn supersede(

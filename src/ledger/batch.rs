@@ -89,7 +89,6 @@ pub(super) async fn apply(
 ) -> Result<Vec<Reply>, StoreError> {
     let mut replies: Vec<Option<Reply>> = batch.iter().map(|_| None).collect();
     facts(core, book, tx, batch, &mut replies).await?;
-    book.flush(tx).await?;
     let admissions = |(i, c): (usize, &Command)| matches!(c.work, Work::Admit(_)).then_some(i);
     let places: Vec<usize> = batch.iter().enumerate().filter_map(admissions).collect();
     let prepared: Vec<&Prepared> = batch
@@ -103,7 +102,6 @@ pub(super) async fn apply(
         for (place, answer) in places.into_iter().zip(admit(core, book, tx, &prepared).await?) {
             replies[place] = Some(Reply::Admitted(answer));
         }
-        book.flush(tx).await?;
     }
     for (place, command) in batch.iter().enumerate() {
         let reply = match &command.work {
@@ -117,7 +115,6 @@ pub(super) async fn apply(
             }
             _ => continue,
         };
-        book.flush(tx).await?;
         replies[place] = Some(reply);
     }
     Ok(replies.into_iter().map(|reply| reply.unwrap_or(Reply::Done)).collect())
@@ -204,7 +201,6 @@ pub(super) async fn match_kept_receipts(
         return Ok(());
     }
     let owners = taken.into_iter().map(|(p, m, id)| ((p, m), id)).collect();
-    book.flush(tx).await?;
     for receipt in &kept {
         let ids = super::receive::owner_of(receipt, &owners);
         book.load(tx, &ids.into_iter().collect()).await?;

@@ -9,10 +9,21 @@ use crate::domain::ids::{AttemptNumber, EventId, NotificationId, ProviderMessage
 use crate::domain::lifecycle::{Fact, Illegal, Life, Marks, Outlook, Sent, State, step};
 use crate::domain::outcome::{OutcomeClass, Reason};
 use crate::domain::time::Timestamp;
-use crate::store::rows::{Leg, NotificationOutcome, NotificationUpdate, Owner, Queue, WorkRow, WorkState, WorkUpdate};
+use crate::store::rows::{
+    Changes, Leg, NotificationOutcome, NotificationRow, NotificationUpdate, Owner, Queue, WorkRow, WorkState,
+    WorkUpdate,
+};
 use crate::store::{StoreError, Transaction};
 
 use super::core::Core;
+
+/// How the store has the work of an entry.
+enum Stored {
+    /// Not yet, or there is none.
+    Not,
+    /// With this state and attempt, which it must still have when it is written.
+    As(State, AttemptNumber),
+}
 
 /// One notification in this transaction.
 pub(super) struct Entry {
@@ -23,8 +34,7 @@ pub(super) struct Entry {
     pub work: Option<WorkRow>,
     /// What its narrow row says.
     pub outcome: NotificationOutcome,
-    /// State and attempt that the stored work must still have.
-    guard: Option<(State, AttemptNumber)>,
+    stored: Stored,
     work_changed: bool,
     outcome_changed: bool,
 }
@@ -68,7 +78,7 @@ impl Entry {
             id: work.id,
             tenant: work.tenant.clone(),
             event_id: work.event_id.clone(),
-            guard: Some((work.state.life.state, work.state.life.attempt)),
+            stored: Stored::As(work.state.life.state, work.state.life.attempt),
             work: Some(work),
             outcome: NotificationOutcome::NEW,
             work_changed: false,
@@ -184,7 +194,7 @@ impl<'a> Book<'a> {
                 event_id: row.event_id,
                 work: None,
                 outcome: NotificationOutcome::NEW,
-                guard: None,
+                stored: Stored::Not,
                 work_changed: false,
                 outcome_changed: false,
             });
@@ -196,6 +206,31 @@ impl<'a> Book<'a> {
     /// Takes work that a primitive has read and locked.
     pub fn adopt(&mut self, work: WorkRow) {
         self.entries.entry(work.id).or_insert_with(|| Entry::of_work(work));
+    }
+
+    /// Takes a notification that this transaction inserts: with its work, or with the outcome that it has already.
+    pub fn admit(&mut self, row: &NotificationRow, work: Result<WorkRow, NotificationOutcome>) {
+        let (work, outcome) = work.map_or_else(|outcome| (None, Some(outcome)), |work| (Some(work), None));
+        let entry = Entry {
+            id: row.id,
+            tenant: row.tenant.clone(),
+            event_id: row.event_id.clone(),
+            work,
+            outcome_changed: outcome.is_some(),
+            outcome: outcome.unwrap_or(NotificationOutcome::NEW),
+            stored: Stored::Not,
+            work_changed: false,
+        };
+        self.entries.insert(row.id, entry);
+    }
+
+    /// What of the work here is due in a queue, the longest due first. A row that was read as due may not be so any more.
+    pub fn due(&self, queue: &Queue, limit: u32) -> Vec<NotificationId> {
+        let work = self.entries.values().filter_map(|entry| entry.work.as_ref());
+        let due = work.filter(|work| work.state.queue.as_ref() == Some(queue) && work.state.due_at <= self.now);
+        let mut due: Vec<_> = due.map(|work| (work.state.due_at, work.id)).collect();
+        due.sort();
+        due.into_iter().take(limit as usize).map(|(_, id)| id).collect()
     }
 
     pub fn get(&self, id: NotificationId) -> Option<&Entry> {
@@ -307,52 +342,28 @@ impl<'a> Book<'a> {
         self.records.push(record);
     }
 
-    /// Writes all rows that changed, one statement a table. Rows that lost their guard are left alone: on SQLite that
-    /// cannot be, elsewhere they are another node's by now.
-    pub async fn flush(&mut self, tx: &mut dyn Transaction) -> Result<(), StoreError> {
-        let (mut updates, mut over, mut narrow) = (vec![], vec![], vec![]);
-        for entry in self.entries.values_mut() {
-            if std::mem::take(&mut entry.work_changed)
-                && let (Some(work), Some((was_state, was_attempt))) = (&entry.work, entry.guard)
-            {
-                if self.core.is_over(work) {
-                    over.push(entry.id);
-                } else {
-                    updates.push(WorkUpdate {
-                        id: entry.id,
-                        was_state,
-                        was_attempt,
-                        state: work.state.clone(),
-                        wipe_message: work.state.life.is_past_sending(),
-                    });
-                    entry.guard = Some((work.state.life.state, work.state.life.attempt));
-                }
-            }
-            if std::mem::take(&mut entry.outcome_changed) {
-                narrow.push(NotificationUpdate { id: entry.id, outcome: entry.outcome.clone() });
-            }
-        }
-        self.written |= !(updates.is_empty() && over.is_empty() && narrow.is_empty());
-        if !updates.is_empty() {
-            tx.update_work(&updates).await?;
-        }
-        if !over.is_empty() {
-            tx.delete_work(&over).await?;
-        }
-        if !narrow.is_empty() {
-            tx.update_notifications(&narrow).await?;
-        }
-        for id in over {
-            self.entries.remove(&id);
-        }
-        Ok(())
-    }
-
-    /// Writes what is left, and the whole log of this transaction in one statement: nothing reads it before the commit.
+    /// Writes all that changed, and the log of it, in one step: nothing reads it before the commit.
     pub async fn close(&mut self, tx: &mut dyn Transaction) -> Result<(), StoreError> {
-        self.flush(tx).await?;
-        let records = std::mem::take(&mut self.records);
-        self.written |= !records.is_empty();
-        if records.is_empty() { Ok(()) } else { tx.append(&records).await }
+        let mut changes = Changes { records: std::mem::take(&mut self.records), ..Changes::default() };
+        for entry in std::mem::take(&mut self.entries).into_values() {
+            if entry.outcome_changed {
+                changes.outcomes.push(NotificationUpdate { id: entry.id, outcome: entry.outcome });
+            }
+            let Some(work) = entry.work else { continue };
+            match (entry.stored, self.core.is_over(&work)) {
+                (Stored::Not, false) => changes.new.push(work),
+                (Stored::As(..), true) if entry.work_changed => changes.over.push(entry.id),
+                (Stored::As(was_state, was_attempt), false) if entry.work_changed => changes.changed.push(WorkUpdate {
+                    id: entry.id,
+                    was_state,
+                    was_attempt,
+                    wipe_message: work.state.life.is_past_sending(),
+                    state: work.state,
+                }),
+                _ => {}
+            }
+        }
+        self.written = !changes.is_empty();
+        if self.written { tx.write(&changes).await } else { Ok(()) }
     }
 }

@@ -1,10 +1,10 @@
 //! Taking due work: to send it, to ask about it, or to move it to another provider.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::domain::audit::{Actor, DaemonPart, What};
-use crate::domain::ids::{KeyedHash, NotificationId, ProviderName, Ticket};
+use crate::domain::ids::{NotificationId, ProviderName, Ticket};
 use crate::domain::lifecycle::{Fact, Outlook, State};
 use crate::domain::outcome::Reason;
 use crate::domain::time::Timestamp;
@@ -26,23 +26,34 @@ pub(super) async fn claim(
     provider: &ProviderName,
     limit: u32,
 ) -> Result<Vec<Claimed>, StoreError> {
+    let due = tx.due(&Queue::Send(provider.clone()), book.now, limit).await?;
+    // Admission marks them already; this catches what was admitted on another node at the same moment.
+    let overtaken: BTreeSet<_> = due.iter().filter(|due| due.overtaken).map(|due| due.work.id).collect();
+    due.into_iter().for_each(|due| book.adopt(due.work));
+    Ok(claim_here(core, book, provider, limit, &overtaken))
+}
+
+/// Claims of what is in the book already.
+pub(super) fn claim_here(
+    core: &Core,
+    book: &mut Book<'_>,
+    provider: &ProviderName,
+    limit: u32,
+    overtaken: &BTreeSet<NotificationId>,
+) -> Vec<Claimed> {
     let now = book.now;
-    let due = tx.due(&Queue::Send(provider.clone()), now, limit).await?;
-    let overtaken = overtaken(tx, &due).await?;
-    let mut claimed = Vec::with_capacity(due.len());
-    for work in due {
-        let id = work.id;
-        let in_time = core.outlook(&work, work.state.leg, now, false).in_time;
-        book.adopt(work);
+    let mut claimed = vec![];
+    for id in book.due(&Queue::Send(provider.clone()), limit) {
+        let Some(work) = book.get(id).and_then(|entry| entry.work.as_ref()) else { continue };
         if overtaken.contains(&id) {
             end(book, id, Fact::NewerEvent, What::NewerEvent, Reason::NewerEvent);
-        } else if !in_time {
+        } else if !core.outlook(work, work.state.leg, now, false).in_time {
             end(book, id, Fact::TimeOver, What::Expired, Reason::Expired);
         } else {
             claimed.extend(begin(core, book, id));
         }
     }
-    Ok(claimed)
+    claimed
 }
 
 fn end(book: &mut Book<'_>, id: NotificationId, fact: Fact, what: What, reason: Reason) {
@@ -71,21 +82,6 @@ fn begin(core: &Core, book: &mut Book<'_>, id: NotificationId) -> Option<Claimed
     core.claimed(book.get(id)?.work.as_ref()?, false)
 }
 
-/// Of these rows, those with a newer live event of the same user. Admission marks them already; this catches one that
-/// was admitted on another node at the same moment.
-async fn overtaken(tx: &mut dyn Transaction, due: &[WorkRow]) -> Result<BTreeSet<NotificationId>, StoreError> {
-    let users: Vec<KeyedHash> = due.iter().map(|w| w.user).collect::<BTreeSet<_>>().into_iter().collect();
-    if users.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    let mut newest: HashMap<KeyedHash, (Timestamp, NotificationId)> = HashMap::new();
-    for (user, id, at) in tx.work_of_users(&users).await? {
-        newest.entry(user).and_modify(|best| *best = (at, id).max(*best)).or_insert((at, id));
-    }
-    let newer = |w: &WorkRow| newest.get(&w.user).is_some_and(|best| *best > (w.ordered_at, w.id));
-    Ok(due.iter().filter(|w| newer(w)).map(|w| w.id).collect())
-}
-
 /// Takes up to `limit` unknowns that are due to be asked about.
 pub(super) async fn ask(
     core: &Core,
@@ -94,12 +90,11 @@ pub(super) async fn ask(
     provider: &ProviderName,
     limit: u32,
 ) -> Result<Vec<Question>, StoreError> {
-    let now = book.now;
-    let due = tx.due(&Queue::Ask(provider.clone()), now, limit).await?;
-    let ids: Vec<_> = due.iter().map(|work| work.id).collect();
-    book.adopt_all(tx, due).await?;
-    let mut questions = Vec::with_capacity(ids.len());
-    for id in ids {
+    let queue = Queue::Ask(provider.clone());
+    let due = tx.due(&queue, book.now, limit).await?;
+    book.adopt_all(tx, due.into_iter().map(|due| due.work).collect()).await?;
+    let mut questions = vec![];
+    for id in book.due(&queue, limit) {
         expire(core, book, id);
         questions.extend(question(core, book, id));
     }
@@ -190,17 +185,16 @@ pub(super) async fn reroute(
     provider: &ProviderName,
     limit: u32,
 ) -> Result<u32, StoreError> {
-    let now = book.now;
-    let due = tx.due(&Queue::Send(provider.clone()), now, limit).await?;
-    let seen = u32::try_from(due.len()).unwrap_or(u32::MAX);
-    for work in due {
-        let id = work.id;
+    let (now, queue) = (book.now, Queue::Send(provider.clone()));
+    tx.due(&queue, now, limit).await?.into_iter().for_each(|due| book.adopt(due.work));
+    let ids = book.due(&queue, limit);
+    for &id in &ids {
+        let Some(work) = book.get(id).and_then(|entry| entry.work.as_ref()) else { continue };
         let leg = work.legs.get(usize::from(work.state.leg));
         let next = leg.and_then(|leg| match core.routes.abilities(provider) {
             Some(_) => core.routes.after(leg, provider),
             None => core.routes.first(leg),
         });
-        book.adopt(work);
         let Some(next) = next.filter(|next| next != provider) else {
             book.put_back(id, now.plus(PUT_BACK));
             continue;
@@ -214,7 +208,7 @@ pub(super) async fn reroute(
         let how = Telling::new(What::Rerouted, Actor::Daemon(DaemonPart::Worker)).because(Reason::BreakerOpen);
         book.tell_entry(id, how, None);
     }
-    Ok(seen)
+    Ok(u32::try_from(ids.len()).unwrap_or(u32::MAX))
 }
 
 /// What a boot that is over left under way: nobody knows how it ended.

@@ -20,7 +20,7 @@ use crate::store::{StoreError, Transaction};
 
 use super::batch::{Reply, Work, apply, handed_out, keys, match_kept_receipts};
 use super::book::Book;
-use super::claim::claim;
+use super::claim::claim_here;
 use super::command::{Claimed, LedgerError};
 use super::core::Core;
 use super::settle::settle;
@@ -222,7 +222,7 @@ impl<'a> Commit<'a> {
         self.settle_not_handed_out(&mut book, tx.as_mut()).await?;
         let replies = apply(core, &mut book, tx.as_mut(), batch).await?;
         if self.serving {
-            self.serve(&mut book, tx.as_mut()).await?;
+            self.serve(&mut book);
         }
         match_kept_receipts(core, &mut book, tx.as_mut()).await?;
         book.close(tx.as_mut()).await?;
@@ -251,33 +251,28 @@ impl<'a> Commit<'a> {
     }
 
     /// Gives what this batch put into a queue to the one who waits for it.
-    async fn serve(&mut self, book: &mut Book<'_>, tx: &mut dyn Transaction) -> Result<(), StoreError> {
+    fn serve(&mut self, book: &mut Book<'_>) {
         let filled: BTreeSet<ProviderName> = book.woken.iter().filter_map(Queue::sends).cloned().collect();
         for provider in filled {
             let Some((command, _held)) = self.committer.take_waiting(&provider) else { continue };
             let Work::Await(_, room, _) = &command.work else { continue };
             let (limit, queue) = (room(), Queue::Send(provider.clone()));
-            self.served.push(Served { command, queue: queue.clone(), claims: vec![], _held });
-            let claims = if limit == 0 { vec![] } else { claim(self.core, book, tx, &provider, limit).await? };
-            book.flush(tx).await?;
-            let Some(mut served) = self.served.pop() else { continue };
+            let claims = claim_here(self.core, book, &provider, limit, &BTreeSet::new());
             if claims.is_empty() {
-                self.wait_on(served);
+                self.wait_on(command);
                 continue;
             }
             if claims.len() < limit as usize {
                 book.woken.remove(&queue);
             }
-            served.claims = claims;
-            self.served.push(served);
+            self.served.push(Served { command, queue, claims, _held });
         }
-        Ok(())
     }
 
     /// Lets somebody wait again, unless he has made another wish meanwhile.
-    fn wait_on(&self, served: Served) {
-        if let Work::Await(provider, ..) = &served.command.work {
-            self.committer.carried().waiting.entry(provider.clone()).or_insert(served.command);
+    fn wait_on(&self, command: Command) {
+        if let Work::Await(provider, ..) = &command.work {
+            self.committer.carried().waiting.entry(provider.clone()).or_insert(command);
         }
     }
 
@@ -320,7 +315,7 @@ impl<'a> Commit<'a> {
     fn give_up(mut self) -> bool {
         let served = std::mem::take(&mut self.served);
         let any = !served.is_empty();
-        served.into_iter().for_each(|served| self.wait_on(served));
+        served.into_iter().for_each(|served| self.wait_on(served.command));
         self.committer.carried().not_handed_out.append(&mut self.not_handed_out);
         any
     }

@@ -2,8 +2,8 @@
 
 use super::StoreError;
 use super::rows::{
-    AccountCounts, AccountFault, Asked, HighWater, Known, Leg, LogRow, NotificationOutcome, NotificationRow, Owner,
-    Queue, UnknownRow, WorkCounts, WorkRow, WorkState,
+    AccountCounts, AccountFault, Asked, Due, HighWater, Known, Leg, LogRow, NotificationOutcome, NotificationRow,
+    Owner, Queue, UnknownRow, WorkCounts, WorkRow, WorkState,
 };
 use crate::domain::audit::{Actor, DaemonPart, Record, Source, What};
 use crate::domain::content::Channel;
@@ -220,20 +220,26 @@ pub(super) fn work(row: &impl Columns) -> Read<WorkRow> {
     })
 }
 
-/// Rows of work that read, and the ids of those that do not. Each of these is told of, so that somebody looks at it.
-pub(super) fn work_that_reads<R: Columns>(rows: &[R]) -> Read<(Vec<WorkRow>, Vec<NotificationId>)> {
-    let (mut work_rows, mut unreadable) = (Vec::with_capacity(rows.len()), vec![]);
+/// Whether a record's actor could not be read again: a name of a part of the daemon that nobody has.
+pub(super) fn is_unreadable(record: &Record) -> bool {
+    matches!(record.actor, Actor::Daemon(_)) && actor(&record.actor.to_string()).is_none()
+}
+
+/// Rows of due work that read, and the ids of those that do not. Each of these is told of, so that somebody looks at it.
+pub(super) fn due_that_reads<R: Columns>(rows: &[R]) -> Read<(Vec<Due>, Vec<NotificationId>)> {
+    let (mut due, mut unreadable) = (Vec::with_capacity(rows.len()), vec![]);
     for row in rows {
-        match work(row) {
-            Ok(work) => work_rows.push(work),
+        let cells = Cells("work", row);
+        match work(row).and_then(|work| Ok(Due { work, overtaken: cells.flag("overtaken")? })) {
+            Ok(row) => due.push(row),
             Err(error) => {
-                let id = Cells("work", row).id("id")?;
+                let id = cells.id("id")?;
                 tracing::error!(alert = true, notification = %id, %error, "work that cannot be read is set aside");
                 unreadable.push(id);
             }
         }
     }
-    Ok((work_rows, unreadable))
+    Ok((due, unreadable))
 }
 
 pub(super) fn unknown(row: &impl Columns) -> Read<UnknownRow> {

@@ -19,13 +19,12 @@ use std::collections::HashSet;
 
 use async_trait::async_trait;
 
-use crate::domain::audit::Record;
 use crate::domain::ids::{KeyedHash, NotificationId, ProviderMessageId, ProviderName, Tenant};
 use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
 use rows::{
-    AccountCounts, AccountFault, HighWater, Known, LogFilter, LogRow, NotificationRow, NotificationUpdate, Queue,
-    StatusRow, StatusSelector, UnknownFilter, UnknownRow, WorkCounts, WorkRow, WorkUpdate,
+    AccountCounts, AccountFault, Changes, Due, HighWater, Known, LogFilter, LogRow, NotificationRow, Queue, StatusRow,
+    StatusSelector, UnknownFilter, UnknownRow, WorkCounts, WorkRow,
 };
 
 /// Why the store did not do what was asked. Holds no value of any row and no text of a library.
@@ -114,24 +113,12 @@ pub trait Transaction: Send {
     /// The notification rows with these ids, locked for this transaction.
     async fn notifications(&mut self, ids: &[NotificationId]) -> Result<Vec<NotificationRow>, StoreError>;
 
-    /// Writes what changed of notifications. Those that are not there are passed over.
-    async fn update_notifications(&mut self, rows: &[NotificationUpdate]) -> Result<(), StoreError>;
-
-    /// Inserts work.
-    async fn insert_work(&mut self, rows: &[WorkRow]) -> Result<(), StoreError>;
-
     /// The work rows with these ids, locked for this transaction.
     async fn work(&mut self, ids: &[NotificationId]) -> Result<Vec<WorkRow>, StoreError>;
 
     /// Up to `limit` rows of a queue that are due at `now`, the longest due first, locked; rows that another transaction
     /// holds are passed over. A row that does not read is told of and leaves its queue, so that it holds up no other.
-    async fn due(&mut self, queue: &Queue, now: Timestamp, limit: u32) -> Result<Vec<WorkRow>, StoreError>;
-
-    /// Writes work rows whose state and attempt are still the guarded ones, and says which ones were.
-    async fn update_work(&mut self, rows: &[WorkUpdate]) -> Result<HashSet<NotificationId>, StoreError>;
-
-    /// Deletes work that is over. The sealed values are overwritten.
-    async fn delete_work(&mut self, ids: &[NotificationId]) -> Result<(), StoreError>;
+    async fn due(&mut self, queue: &Queue, now: Timestamp, limit: u32) -> Result<Vec<Due>, StoreError>;
 
     /// Work of the same users: (user, id, order), to see which is the newest.
     async fn work_of_users(
@@ -139,8 +126,11 @@ pub trait Transaction: Send {
         users: &[KeyedHash],
     ) -> Result<Vec<(KeyedHash, NotificationId, Timestamp)>, StoreError>;
 
-    /// Appends to the log, in the given order.
-    async fn append(&mut self, records: &[Record]) -> Result<(), StoreError>;
+    /// Writes all that a batch changes. No two of its parts may speak of one row.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when a row of work is not any more what it was when it was read.
+    async fn write(&mut self, changes: &Changes) -> Result<(), StoreError>;
 
     /// The limits' theoretical arrival times, for those scopes that have one, locked for this transaction.
     async fn quotas(&mut self, scopes: &[KeyedHash]) -> Result<Vec<(KeyedHash, Timestamp)>, StoreError>;

@@ -298,6 +298,38 @@ pub struct WorkUpdate {
     pub wipe_message: bool,
 }
 
+/// Work whose turn has come.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The row.
+    pub work: WorkRow,
+    /// There is newer work of the same person.
+    pub overtaken: bool,
+}
+
+/// What a batch changes, beyond the notifications that it inserts.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Work to insert.
+    pub new: Vec<WorkRow>,
+    /// Work to change.
+    pub changed: Vec<WorkUpdate>,
+    /// Work to delete; its sealed values are overwritten.
+    pub over: Vec<NotificationId>,
+    /// What changes of notifications; those that are not there are passed over.
+    pub outcomes: Vec<NotificationUpdate>,
+    /// What is appended to the log, in this order.
+    pub records: Vec<Record>,
+}
+
+impl Changes {
+    /// Nothing changes.
+    pub fn is_empty(&self) -> bool {
+        let Self { new, changed, over, outcomes, records } = self;
+        new.is_empty() && changed.is_empty() && over.is_empty() && outcomes.is_empty() && records.is_empty()
+    }
+}
+
 /// How to find one notification.
 #[derive(Clone, Debug)]
 pub enum StatusSelector {

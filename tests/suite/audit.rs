@@ -12,7 +12,7 @@ use sendonce::domain::audit::{Actor, Record, What};
 use sendonce::domain::ids::Tenant;
 use sendonce::domain::time::Timestamp;
 use sendonce::ledger::LedgerError;
-use sendonce::store::rows::{LogFilter, LogRow};
+use sendonce::store::rows::{Changes, LogFilter, LogRow};
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore};
 use sendonce::store::{Store as _, StoreError};
 
@@ -110,7 +110,7 @@ async fn an_export_of_a_real_store_has_every_matching_record_once_and_in_order()
     let records: Vec<_> = (0..5000)
         .map(|n| Record { what: if n % 2 == 0 { What::Accepted } else { What::Expired }, ..record(n) })
         .collect();
-    tx.append(&records).await.expect("appends");
+    tx.write(&Changes { records, ..Changes::default() }).await.expect("appends");
     tx.commit().await.expect("commits");
 
     let filter = LogFilter { what: Some(What::Expired), ..LogFilter::default() };

@@ -36,8 +36,8 @@ use sendonce::domain::receipt::{Part, Receipt, ReceiptStatus};
 use sendonce::domain::time::Timestamp;
 use sendonce::store::postgres::{PostgresOptions, PostgresStore};
 use sendonce::store::rows::{
-    AccountFault, Asked, Known, Leg, LogFilter, NotificationOutcome, NotificationRow, NotificationUpdate, Owner, Queue,
-    StatusSelector, UnknownFilter, WorkRow, WorkState, WorkUpdate,
+    AccountFault, Asked, Changes, Known, Leg, LogFilter, NotificationOutcome, NotificationRow, NotificationUpdate,
+    Owner, Queue, StatusSelector, UnknownFilter, WorkRow, WorkState, WorkUpdate,
 };
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore, sql};
 use sendonce::store::{Reader, Store, StoreError, Transaction};
@@ -194,8 +194,28 @@ async fn admit(store: &dyn Store, numbers: std::ops::Range<u32>) {
     let mut tx = begin(store).await;
     let rows: Vec<_> = numbers.clone().map(notification).collect();
     assert_eq!(tx.insert_notifications(&rows).await.expect("inserts").len(), rows.len());
-    tx.insert_work(&numbers.map(work).collect::<Vec<_>>()).await.expect("inserts");
+    tx.write(&new(numbers.map(work))).await.expect("inserts");
     tx.commit().await.expect("commits");
+}
+
+fn new(work: impl IntoIterator<Item = WorkRow>) -> Changes {
+    Changes { new: work.into_iter().collect(), ..Changes::default() }
+}
+
+fn changed(work: impl IntoIterator<Item = WorkUpdate>) -> Changes {
+    Changes { changed: work.into_iter().collect(), ..Changes::default() }
+}
+
+fn over(numbers: impl IntoIterator<Item = u32>) -> Changes {
+    Changes { over: numbers.into_iter().map(id).collect(), ..Changes::default() }
+}
+
+fn outcomes(outcomes: impl IntoIterator<Item = NotificationUpdate>) -> Changes {
+    Changes { outcomes: outcomes.into_iter().collect(), ..Changes::default() }
+}
+
+fn log(records: impl IntoIterator<Item = Record>) -> Changes {
+    Changes { records: records.into_iter().collect(), ..Changes::default() }
 }
 
 /// The first claim of a boot.

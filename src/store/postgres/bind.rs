@@ -4,6 +4,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use super::wire::Statement;
+use crate::domain::audit::Record;
 use crate::domain::ids::{KeyedHash, NotificationId, ProviderMessageId, ProviderName};
 use crate::domain::time::Timestamp;
 use crate::store::StoreError;
@@ -80,6 +81,28 @@ pub(super) fn bind_work_state(statement: Statement, rows: &[&WorkState]) -> Stat
         .bind(column(rows, |w| w.asked.as_ref().and_then(|a| a.cause).map(|cause| cause.code())))
         .bind(column(rows, |w| w.asked.as_ref().map_or(0, |a| i16::from(a.misses))))
         .bind(column(rows, |w| w.asked.as_ref().map_or(0, |a| i32::from(a.asks))))
+}
+
+pub(super) fn bind_records(statement: Statement, records: &[Record]) -> Statement {
+    statement
+        .bind(column(records, |r| r.at.micros()))
+        .bind(column(records, |r| r.tenant.as_str()))
+        .bind(column(records, |r| r.notification.as_ref().map(id_bytes)))
+        .bind(column(records, |r| r.event_id.as_ref().map(|id| id.as_str())))
+        .bind(column(records, |r| r.what.code()))
+        .bind(column(records, |r| r.from.map(|state| state.code())))
+        .bind(column(records, |r| r.to.map(|state| state.code())))
+        .bind(column(records, |r| r.sent.map(|sent| sent.code())))
+        .bind(column(records, |r| r.delivery.map(|delivery| delivery.code())))
+        .bind(column(records, |r| r.attempt.map(i16::from)))
+        .bind(column(records, |r| r.provider.as_ref().map(ProviderName::as_str)))
+        .bind(column(records, |r| r.message_id.as_ref().map(ProviderMessageId::as_str)))
+        .bind(column(records, |r| r.outcome.map(|outcome| outcome.code())))
+        .bind(column(records, |r| r.reason.map(|reason| reason.code())))
+        .bind(column(records, |r| r.source.map(|source| source.code())))
+        .bind(column(records, |r| r.actor.to_string()))
+        .bind(column(records, |r| r.address.as_ref().map(hash_bytes)))
+        .bind(column(records, |r| r.ticket.as_ref().map(|ticket| ticket.as_str())))
 }
 
 /// A number of the last row, by name.

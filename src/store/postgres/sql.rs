@@ -96,44 +96,47 @@ pub(super) const NOTIFICATIONS: &str = concat!(
     " FROM notification WHERE id = ANY($1::bytea[]) ORDER BY id FOR NO KEY UPDATE"
 );
 
-pub(super) const UPDATE_NOTIFICATIONS: &str = "\
-     UPDATE notification AS n SET finished_at = j.finished_at, state = j.state, sent = j.sent, sent_attempt = \
-     j.sent_attempt, open_attempt = j.open_attempt, channel = j.channel, delivered = j.delivered, undelivered = \
+/// Everything that a batch changes, each table's rows in one part. Its parts see what was there before it, so that no row
+/// may be in two of them. Answers how many rows of work still had their guard.
+pub(super) const WRITE: &str = "\
+     WITH admitted AS (INSERT INTO work (id, state, sent, queue, due_at, leg, provider, owner, claim, attempt, used, \
+     open_attempt, sent_attempt, probing, cancel_mark, supersede_mark, tries_here, asked_attempt, asked_account, \
+     asked_rev, first_there_at, ended_at, cause, misses, asks, expires_at, ordered_at, user_h, legs, sealed_to, \
+     sealed_message) SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::bigint[], \
+     $6::smallint[], $7::text[], $8::text[], $9::bigint[], $10::smallint[], $11::smallint[], $12::smallint[], \
+     $13::smallint[], $14::smallint[], $15::smallint[], $16::smallint[], $17::smallint[], $18::smallint[], \
+     $19::bytea[], $20::bytea[], $21::bigint[], $22::bigint[], $23::text[], $24::smallint[], $25::integer[], \
+     $26::bigint[], $27::bigint[], $28::bytea[], $29::bytea[], $30::bytea[], $31::bytea[])), \
+     changed AS (UPDATE work AS w SET state = j.state, sent = j.sent, queue = j.queue, due_at = j.due_at, leg = \
+     j.leg, provider = j.provider, owner = j.owner, claim = j.claim, attempt = j.attempt, used = j.used, open_attempt \
+     = j.open_attempt, sent_attempt = j.sent_attempt, probing = j.probing, cancel_mark = j.cancel_mark, \
+     supersede_mark = j.supersede_mark, tries_here = j.tries_here, asked_attempt = j.asked_attempt, asked_account = \
+     j.asked_account, asked_rev = j.asked_rev, first_there_at = j.first_there_at, ended_at = j.ended_at, cause = \
+     j.cause, misses = j.misses, asks = j.asks, sealed_message = CASE WHEN j.wipe_message = 1 THEN NULL ELSE \
+     w.sealed_message END FROM unnest($32::bytea[], $33::text[], $34::text[], $35::text[], $36::bigint[], \
+     $37::smallint[], $38::text[], $39::text[], $40::bigint[], $41::smallint[], $42::smallint[], $43::smallint[], \
+     $44::smallint[], $45::smallint[], $46::smallint[], $47::smallint[], $48::smallint[], $49::smallint[], \
+     $50::bytea[], $51::bytea[], $52::bigint[], $53::bigint[], $54::text[], $55::smallint[], $56::integer[], \
+     $57::text[], $58::smallint[], $59::smallint[]) AS j (id, state, sent, queue, due_at, leg, provider, owner, \
+     claim, attempt, used, open_attempt, sent_attempt, probing, cancel_mark, supersede_mark, tries_here, \
+     asked_attempt, asked_account, asked_rev, first_there_at, ended_at, cause, misses, asks, was_state, was_attempt, \
+     wipe_message) WHERE w.id = j.id AND w.state = j.was_state AND w.attempt = j.was_attempt RETURNING w.id), \
+     over AS (DELETE FROM work WHERE id = ANY($60::bytea[])), \
+     told AS (UPDATE notification AS n SET finished_at = j.finished_at, state = j.state, sent = j.sent, sent_attempt \
+     = j.sent_attempt, open_attempt = j.open_attempt, channel = j.channel, delivered = j.delivered, undelivered = \
      j.undelivered, parts = j.parts, provider = j.provider, message_id = j.message_id, receipt_key = j.receipt_key \
-     FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::text[], $5::smallint[], $6::smallint[], $7::text[], \
-     $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[]) AS j (id, finished_at, \
-     state, sent, sent_attempt, open_attempt, channel, delivered, undelivered, parts, provider, message_id, \
-     receipt_key) WHERE n.id = j.id";
-
-pub(super) const INSERT_WORK: &str = "\
-     INSERT INTO work (id, state, sent, queue, due_at, leg, provider, owner, claim, attempt, used, open_attempt, \
-     sent_attempt, probing, cancel_mark, supersede_mark, tries_here, asked_attempt, asked_account, asked_rev, \
-     first_there_at, ended_at, cause, misses, asks, expires_at, ordered_at, user_h, legs, sealed_to, sealed_message) \
-     SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::smallint[], $7::text[], \
-     $8::text[], $9::bigint[], $10::smallint[], $11::smallint[], $12::smallint[], $13::smallint[], $14::smallint[], \
-     $15::smallint[], $16::smallint[], $17::smallint[], $18::smallint[], $19::bytea[], $20::bytea[], $21::bigint[], \
-     $22::bigint[], $23::text[], $24::smallint[], $25::integer[], $26::bigint[], $27::bigint[], $28::bytea[], \
-     $29::bytea[], $30::bytea[], $31::bytea[])";
-
-pub(super) const UPDATE_WORK: &str = "\
-     UPDATE work AS w SET state = j.state, sent = j.sent, queue = j.queue, due_at = j.due_at, leg = j.leg, provider = \
-     j.provider, owner = j.owner, claim = j.claim, attempt = j.attempt, used = j.used, open_attempt = j.open_attempt, \
-     sent_attempt = j.sent_attempt, probing = j.probing, cancel_mark = j.cancel_mark, supersede_mark = \
-     j.supersede_mark, tries_here = j.tries_here, asked_attempt = j.asked_attempt, asked_account = j.asked_account, \
-     asked_rev = j.asked_rev, first_there_at = j.first_there_at, ended_at = j.ended_at, cause = j.cause, misses = \
-     j.misses, asks = j.asks, sealed_message = CASE WHEN j.wipe_message = 1 THEN NULL ELSE w.sealed_message END FROM \
-     unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::smallint[], $7::text[], $8::text[], \
-     $9::bigint[], $10::smallint[], $11::smallint[], $12::smallint[], $13::smallint[], $14::smallint[], \
-     $15::smallint[], $16::smallint[], $17::smallint[], $18::smallint[], $19::bytea[], $20::bytea[], $21::bigint[], \
-     $22::bigint[], $23::text[], $24::smallint[], $25::integer[], $26::text[], $27::smallint[], $28::smallint[]) AS j \
-     (id, state, sent, queue, due_at, leg, provider, owner, claim, attempt, used, open_attempt, sent_attempt, \
-     probing, cancel_mark, supersede_mark, tries_here, asked_attempt, asked_account, asked_rev, first_there_at, \
-     ended_at, cause, misses, asks, was_state, was_attempt, wipe_message) WHERE w.id = j.id AND w.state = j.was_state \
-     AND w.attempt = j.was_attempt RETURNING w.id";
+     FROM unnest($61::bytea[], $62::bigint[], $63::text[], $64::text[], $65::smallint[], $66::smallint[], \
+     $67::text[], $68::bigint[], $69::bigint[], $70::bigint[], $71::text[], $72::text[], $73::text[]) AS j (id, \
+     finished_at, state, sent, sent_attempt, open_attempt, channel, delivered, undelivered, parts, provider, \
+     message_id, receipt_key) WHERE n.id = j.id), \
+     logged AS (INSERT INTO log (at, tenant, notification, event_id, what, from_state, to_state, sent, delivery, \
+     attempt, provider, message_id, outcome, reason, source, actor, address_h, ticket) SELECT * FROM \
+     unnest($74::bigint[], $75::text[], $76::bytea[], $77::text[], $78::text[], $79::text[], $80::text[], \
+     $81::text[], $82::text[], $83::smallint[], $84::text[], $85::text[], $86::text[], $87::text[], $88::text[], \
+     $89::text[], $90::bytea[], $91::text[])) \
+     SELECT count(*) AS changed FROM changed";
 
 pub(super) const SET_ASIDE: &str = "UPDATE work SET queue = NULL WHERE id = ANY($1::bytea[])";
-
-pub(super) const DELETE_WORK: &str = "DELETE FROM work WHERE id = ANY($1::bytea[])";
 
 /// `OF w` locks the newest version of the row, and what is returned is that version.
 pub(super) const WORK: &str = work_and_its_notification!(
@@ -149,17 +152,10 @@ pub(super) const WORK_UNLOCKED: &str =
 pub const DUE: &str = concat!(
     "WITH w AS MATERIALIZED (SELECT * FROM work WHERE queue = $1::text AND due_at <= $2::bigint \
      ORDER BY due_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED) ",
-    work_and_its_notification!("FROM w JOIN notification AS n ON n.id = w.id ORDER BY w.due_at")
+    due_work!("FROM w JOIN notification AS n ON n.id = w.id ORDER BY w.due_at")
 );
 
 pub(super) const WORK_OF_USERS: &str = "SELECT user_h, id, ordered_at FROM work WHERE user_h = ANY($1::bytea[])";
-
-pub(super) const APPEND: &str = "\
-     INSERT INTO log (at, tenant, notification, event_id, what, from_state, to_state, sent, delivery, attempt, \
-     provider, message_id, outcome, reason, source, actor, address_h, ticket) SELECT * FROM unnest($1::bigint[], \
-     $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], \
-     $10::smallint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::bytea[], \
-     $18::text[])";
 
 pub(super) const QUOTAS: &str =
     "SELECT scope_h, tat FROM quota WHERE scope_h = ANY($1::bytea[]) ORDER BY scope_h FOR NO KEY UPDATE";
@@ -346,16 +342,12 @@ pub const ALL: &[&str] = &[
     DELETE_NOTIFICATIONS,
     KNOWN,
     NOTIFICATIONS,
-    UPDATE_NOTIFICATIONS,
-    INSERT_WORK,
-    UPDATE_WORK,
+    WRITE,
     SET_ASIDE,
-    DELETE_WORK,
     WORK,
     WORK_UNLOCKED,
     DUE,
     WORK_OF_USERS,
-    APPEND,
     QUOTAS,
     SAVE_QUOTAS,
     KEEP_RECEIPTS,

@@ -8,17 +8,14 @@ use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 
 use super::bind::{
-    bind_outcome, bind_work_state, column, hash_bytes, id_bytes, limit_of, number, sorted_by, statement,
+    bind_outcome, bind_records, bind_work_state, column, hash_bytes, id_bytes, limit_of, number, sorted_by, statement,
 };
 use super::sql;
 use super::wire::{Statement, Trouble, Wire};
-use crate::domain::audit::{Actor, Record};
 use crate::domain::ids::{KeyedHash, NotificationId, ProviderMessageId, ProviderName, Tenant};
 use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
-use crate::store::rows::{
-    HighWater, Known, Leg, NotificationRow, NotificationUpdate, Queue, WorkRow, WorkUpdate, first_id_at,
-};
+use crate::store::rows::{Changes, Due, HighWater, Known, Leg, NotificationRow, Queue, WorkRow, first_id_at};
 use crate::store::{StoreError, Transaction, decode};
 
 /// Holds a connection until it ends. When it is dropped, the connection is closed, and the server rolls back.
@@ -126,51 +123,17 @@ impl Transaction for PostgresTransaction {
         all(&self.rows(of_ids(sql::NOTIFICATIONS, ids)).await?, decode::notification)
     }
 
-    async fn update_notifications(&mut self, rows: &[NotificationUpdate]) -> Result<(), StoreError> {
-        let rows = sorted_by(rows, |update| update.id);
-        let update = statement(sql::UPDATE_NOTIFICATIONS).bind(column(&rows, |update| id_bytes(&update.id)));
-        self.run(bind_outcome(update, &column(&rows, |update| &update.outcome))).await.map(|_| ())
-    }
-
-    async fn insert_work(&mut self, rows: &[WorkRow]) -> Result<(), StoreError> {
-        let rows = sorted_by(rows, |work| work.id);
-        let legs = column(&rows, |work| Leg::encode(&work.legs));
-        let insert = statement(sql::INSERT_WORK).bind(column(&rows, |work| id_bytes(&work.id)));
-        let insert = bind_work_state(insert, &column(&rows, |work| &work.state))
-            .bind(column(&rows, |work| work.expires_at.micros()))
-            .bind(column(&rows, |work| work.ordered_at.micros()))
-            .bind(column(&rows, |work| hash_bytes(&work.user)))
-            .bind(legs)
-            .bind(column(&rows, |work| &work.sealed_to[..]))
-            .bind(column(&rows, |work| work.sealed_message.as_deref()));
-        self.run(insert).await.map(|_| ())
-    }
-
     async fn work(&mut self, ids: &[NotificationId]) -> Result<Vec<WorkRow>, StoreError> {
         all(&self.rows(of_ids(sql::WORK, ids)).await?, decode::work)
     }
 
-    async fn due(&mut self, queue: &Queue, now: Timestamp, limit: u32) -> Result<Vec<WorkRow>, StoreError> {
+    async fn due(&mut self, queue: &Queue, now: Timestamp, limit: u32) -> Result<Vec<Due>, StoreError> {
         let due = statement(sql::DUE).bind(queue.to_string()).bind(now.micros()).bind(limit_of(limit));
-        let (due, unreadable) = decode::work_that_reads(&self.rows(due).await?)?;
+        let (due, unreadable) = decode::due_that_reads(&self.rows(due).await?)?;
         if !unreadable.is_empty() {
             self.run(of_ids(sql::SET_ASIDE, &unreadable)).await?;
         }
         Ok(due)
-    }
-
-    async fn update_work(&mut self, rows: &[WorkUpdate]) -> Result<HashSet<NotificationId>, StoreError> {
-        let rows = sorted_by(rows, |update| update.id);
-        let update = statement(sql::UPDATE_WORK).bind(column(&rows, |update| id_bytes(&update.id)));
-        let update = bind_work_state(update, &column(&rows, |update| &update.state))
-            .bind(column(&rows, |update| update.was_state.code()))
-            .bind(column(&rows, |update| i16::from(update.was_attempt)))
-            .bind(column(&rows, |update| i16::from(update.wipe_message)));
-        self.ids(update).await
-    }
-
-    async fn delete_work(&mut self, ids: &[NotificationId]) -> Result<(), StoreError> {
-        self.run(of_ids(sql::DELETE_WORK, ids)).await.map(|_| ())
     }
 
     async fn work_of_users(
@@ -184,36 +147,20 @@ impl Transaction for PostgresTransaction {
         })
     }
 
-    async fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        let unreadable = |record: &Record| {
-            matches!(record.actor, Actor::Daemon(_)) && decode::actor(&record.actor.to_string()).is_none()
-        };
-        if records.iter().any(unreadable) {
+    async fn write(&mut self, changes: &Changes) -> Result<(), StoreError> {
+        if changes.records.iter().any(decode::is_unreadable) {
             self.failed = StoreError::Refused("actor");
             // Dropped with its transaction.
             self.wire = None;
             return Err(self.failed);
         }
-        let append = statement(sql::APPEND)
-            .bind(column(records, |r| r.at.micros()))
-            .bind(column(records, |r| r.tenant.as_str()))
-            .bind(column(records, |r| r.notification.as_ref().map(id_bytes)))
-            .bind(column(records, |r| r.event_id.as_ref().map(|id| id.as_str())))
-            .bind(column(records, |r| r.what.code()))
-            .bind(column(records, |r| r.from.map(|state| state.code())))
-            .bind(column(records, |r| r.to.map(|state| state.code())))
-            .bind(column(records, |r| r.sent.map(|sent| sent.code())))
-            .bind(column(records, |r| r.delivery.map(|delivery| delivery.code())))
-            .bind(column(records, |r| r.attempt.map(i16::from)))
-            .bind(column(records, |r| r.provider.as_ref().map(ProviderName::as_str)))
-            .bind(column(records, |r| r.message_id.as_ref().map(ProviderMessageId::as_str)))
-            .bind(column(records, |r| r.outcome.map(|outcome| outcome.code())))
-            .bind(column(records, |r| r.reason.map(|reason| reason.code())))
-            .bind(column(records, |r| r.source.map(|source| source.code())))
-            .bind(column(records, |r| r.actor.to_string()))
-            .bind(column(records, |r| r.address.as_ref().map(hash_bytes)))
-            .bind(column(records, |r| r.ticket.as_ref().map(|ticket| ticket.as_str())));
-        self.run(append).await.map(|_| ())
+        let answer = self.rows(write(changes)).await?;
+        if number(&answer, "changed") == Ok(i64::try_from(changes.changed.len()).unwrap_or(i64::MAX)) {
+            return Ok(());
+        }
+        self.failed = StoreError::Conflict;
+        self.wire = None;
+        Err(self.failed)
     }
 
     async fn quotas(&mut self, scopes: &[KeyedHash]) -> Result<Vec<(KeyedHash, Timestamp)>, StoreError> {
@@ -303,6 +250,29 @@ impl Transaction for PostgresTransaction {
             }
         }
     }
+}
+
+fn write(changes: &Changes) -> Statement {
+    let Changes { new, changed, over, outcomes, records } = changes;
+    let (new, changed) = (sorted_by(new, |work| work.id), sorted_by(changed, |update| update.id));
+    let (over, outcomes) = (sorted_by(over, |id| *id), sorted_by(outcomes, |update| update.id));
+    let legs = column(&new, |work| Leg::encode(&work.legs));
+    let insert = statement(sql::WRITE).bind(column(&new, |work| id_bytes(&work.id)));
+    let insert = bind_work_state(insert, &column(&new, |work| &work.state))
+        .bind(column(&new, |work| work.expires_at.micros()))
+        .bind(column(&new, |work| work.ordered_at.micros()))
+        .bind(column(&new, |work| hash_bytes(&work.user)))
+        .bind(legs)
+        .bind(column(&new, |work| &work.sealed_to[..]))
+        .bind(column(&new, |work| work.sealed_message.as_deref()));
+    let update = insert.bind(column(&changed, |update| id_bytes(&update.id)));
+    let update = bind_work_state(update, &column(&changed, |update| &update.state))
+        .bind(column(&changed, |update| update.was_state.code()))
+        .bind(column(&changed, |update| i16::from(update.was_attempt)))
+        .bind(column(&changed, |update| i16::from(update.wipe_message)));
+    let delete = update.bind(column(&over, |id| id_bytes(id)));
+    let tell = delete.bind(column(&outcomes, |update| id_bytes(&update.id)));
+    bind_records(bind_outcome(tell, &column(&outcomes, |update| &update.outcome)), records)
 }
 
 /// Looks up by key and by event.

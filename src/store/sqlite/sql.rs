@@ -61,7 +61,7 @@ pub(super) static INSERT_WORK: Batched = Batched::new(
     " WHERE column1 IS NOT NULL",
 );
 
-/// Writes what still has its guard (the 26th and 27th column), and returns it.
+/// Writes what still has its guard (the 26th and 27th column).
 pub(super) static UPDATE_WORK: Batched = Batched::new(
     "UPDATE work SET state = j.column2, sent = j.column3, queue = j.column4, due_at = j.column5, leg = j.column6, \
      provider = j.column7, owner = j.column8, claim = j.column9, attempt = j.column10, used = j.column11, \
@@ -70,7 +70,7 @@ pub(super) static UPDATE_WORK: Batched = Batched::new(
      first_there_at = j.column21, ended_at = j.column22, cause = j.column23, misses = j.column24, asks = j.column25, \
      sealed_message = CASE WHEN j.column28 THEN NULL ELSE work.sealed_message END FROM ",
     28,
-    " AS j WHERE work.id = j.column1 AND work.state = j.column26 AND work.attempt = j.column27 RETURNING id",
+    " AS j WHERE work.id = j.column1 AND work.state = j.column26 AND work.attempt = j.column27",
 );
 
 pub(super) const DELETE_WORK: &str = "DELETE FROM work WHERE id IN (SELECT unhex(value) FROM jsonb_each(?1))";
@@ -80,7 +80,7 @@ pub(super) const WORK: &str = work_and_its_notification!(
 );
 
 /// Parameters: queue, now, limit.
-pub const DUE: &str = work_and_its_notification!(
+pub const DUE: &str = due_work!(
     "FROM work AS w INDEXED BY work_due CROSS JOIN notification AS n ON n.id = w.id "
     "WHERE w.queue = ?1 AND w.due_at <= ?2 ORDER BY w.due_at LIMIT ?3"
 );

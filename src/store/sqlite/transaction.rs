@@ -11,13 +11,13 @@ use super::batch::Batch;
 use super::bound::{Batched, Cells as Row, MOST};
 use super::fault::{commit_fault, sql_fault};
 use super::{Writer, sql};
-use crate::domain::audit::{Actor, Record};
+use crate::domain::audit::Record;
 use crate::domain::ids::{KeyedHash, NotificationId, ProviderMessageId, ProviderName, Tenant};
 use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
 use crate::store::rows::{
-    HighWater, Known, Leg, NotificationOutcome, NotificationRow, NotificationUpdate, Queue, WorkRow, WorkState,
-    WorkUpdate, first_id_at,
+    Changes, Due, HighWater, Known, Leg, NotificationOutcome, NotificationRow, NotificationUpdate, Queue, WorkRow,
+    WorkState, WorkUpdate, first_id_at,
 };
 use crate::store::{StoreError, Transaction, decode};
 
@@ -66,22 +66,23 @@ impl SqliteTransaction {
         fault
     }
 
-    /// Runs a statement over a batch of any length.
-    async fn write<T: Sync>(
+    /// Runs a statement over a batch of any length; says how many rows it wrote.
+    async fn put<T: Sync>(
         &mut self,
         statement: &'static Batched,
         items: &[T],
         write: impl Fn(&mut Row<'_>, &T) + Send,
-    ) -> Result<(), StoreError> {
+    ) -> Result<u64, StoreError> {
+        let mut written = 0;
         for items in items.chunks(MOST) {
             let arguments = statement.bind(items, &write);
-            self.run(sqlx::query_with(statement.text(items.len()), arguments)).await?;
+            written += self.run(sqlx::query_with(statement.text(items.len()), arguments)).await?;
         }
-        Ok(())
+        Ok(written)
     }
 
     /// The same for a statement that says which rows it wrote.
-    async fn write_returning<T: Sync>(
+    async fn put_returning<T: Sync>(
         &mut self,
         statement: &'static Batched,
         items: &[T],
@@ -173,6 +174,25 @@ fn write_work_state(row: &mut Row<'_>, state: &WorkState) {
         .int(asked.map_or(0, |a| a.asks));
 }
 
+fn write_work(row: &mut Row<'_>, work: &WorkRow) {
+    write_work_state(row.blob(work.id.as_bytes()), &work.state);
+    row.int(work.expires_at.micros())
+        .int(work.ordered_at.micros())
+        .blob(work.user.as_bytes())
+        .blob(&Leg::encode(&work.legs))
+        .blob(&work.sealed_to)
+        .opt_blob(work.sealed_message.as_deref());
+}
+
+fn write_work_update(row: &mut Row<'_>, update: &WorkUpdate) {
+    write_work_state(row.blob(update.id.as_bytes()), &update.state);
+    row.text(update.was_state.code()).int(update.was_attempt).int(update.wipe_message);
+}
+
+fn write_notification_update(row: &mut Row<'_>, update: &NotificationUpdate) {
+    write_outcome(row.blob(update.id.as_bytes()), &update.outcome);
+}
+
 fn write_record(row: &mut Row<'_>, r: &Record) {
     row.int(r.at.micros())
         .text(r.tenant.as_str())
@@ -201,7 +221,7 @@ impl Transaction for SqliteTransaction {
     }
 
     async fn insert_notifications(&mut self, rows: &[NotificationRow]) -> Result<HashSet<NotificationId>, StoreError> {
-        self.write_returning(&sql::INSERT_NOTIFICATIONS, rows, write_notification).await
+        self.put_returning(&sql::INSERT_NOTIFICATIONS, rows, write_notification).await
     }
 
     async fn delete_notifications(&mut self, ids: &[NotificationId]) -> Result<(), StoreError> {
@@ -219,49 +239,17 @@ impl Transaction for SqliteTransaction {
         all(&self.rows(sqlx::query(sql::NOTIFICATIONS).bind(ids_json(ids))).await?, decode::notification)
     }
 
-    async fn update_notifications(&mut self, rows: &[NotificationUpdate]) -> Result<(), StoreError> {
-        let write = |row: &mut Row<'_>, update: &NotificationUpdate| {
-            write_outcome(row.blob(update.id.as_bytes()), &update.outcome);
-        };
-        self.write(&sql::UPDATE_NOTIFICATIONS, rows, write).await
-    }
-
-    async fn insert_work(&mut self, rows: &[WorkRow]) -> Result<(), StoreError> {
-        self.write(&sql::INSERT_WORK, rows, |row, work| {
-            write_work_state(row.blob(work.id.as_bytes()), &work.state);
-            row.int(work.expires_at.micros())
-                .int(work.ordered_at.micros())
-                .blob(work.user.as_bytes())
-                .blob(&Leg::encode(&work.legs))
-                .blob(&work.sealed_to)
-                .opt_blob(work.sealed_message.as_deref());
-        })
-        .await
-    }
-
     async fn work(&mut self, ids: &[NotificationId]) -> Result<Vec<WorkRow>, StoreError> {
         all(&self.rows(sqlx::query(sql::WORK).bind(ids_json(ids))).await?, decode::work)
     }
 
-    async fn due(&mut self, queue: &Queue, now: Timestamp, limit: u32) -> Result<Vec<WorkRow>, StoreError> {
+    async fn due(&mut self, queue: &Queue, now: Timestamp, limit: u32) -> Result<Vec<Due>, StoreError> {
         let due = sqlx::query(sql::DUE).bind(queue.to_string()).bind(now.micros()).bind(limit);
-        let (due, unreadable) = decode::work_that_reads(&self.rows(due).await?)?;
+        let (due, unreadable) = decode::due_that_reads(&self.rows(due).await?)?;
         if !unreadable.is_empty() {
             self.run(sqlx::query(sql::SET_ASIDE).bind(ids_json(&unreadable))).await?;
         }
         Ok(due)
-    }
-
-    async fn update_work(&mut self, rows: &[WorkUpdate]) -> Result<HashSet<NotificationId>, StoreError> {
-        let write = |row: &mut Row<'_>, update: &WorkUpdate| {
-            write_work_state(row.blob(update.id.as_bytes()), &update.state);
-            row.text(update.was_state.code()).int(update.was_attempt).int(update.wipe_message);
-        };
-        self.write_returning(&sql::UPDATE_WORK, rows, write).await
-    }
-
-    async fn delete_work(&mut self, ids: &[NotificationId]) -> Result<(), StoreError> {
-        self.run(sqlx::query(sql::DELETE_WORK).bind(ids_json(ids))).await.map(|_| ())
     }
 
     async fn work_of_users(
@@ -275,14 +263,21 @@ impl Transaction for SqliteTransaction {
         })
     }
 
-    async fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        let unreadable = |record: &Record| {
-            matches!(record.actor, Actor::Daemon(_)) && decode::actor(&record.actor.to_string()).is_none()
-        };
-        if records.iter().any(unreadable) {
+    async fn write(&mut self, changes: &Changes) -> Result<(), StoreError> {
+        let Changes { new, changed, over, outcomes, records } = changes;
+        if records.iter().any(decode::is_unreadable) {
             return Err(self.fail(StoreError::Refused("actor")).await);
         }
-        self.write(&sql::APPEND, records, write_record).await
+        self.put(&sql::INSERT_WORK, new, write_work).await?;
+        let written = self.put(&sql::UPDATE_WORK, changed, write_work_update).await?;
+        if written < changed.len() as u64 {
+            return Err(self.fail(StoreError::Conflict).await);
+        }
+        if !over.is_empty() {
+            self.run(sqlx::query(sql::DELETE_WORK).bind(ids_json(over))).await?;
+        }
+        self.put(&sql::UPDATE_NOTIFICATIONS, outcomes, write_notification_update).await?;
+        self.put(&sql::APPEND, records, write_record).await.map(|_| ())
     }
 
     async fn quotas(&mut self, scopes: &[KeyedHash]) -> Result<Vec<(KeyedHash, Timestamp)>, StoreError> {

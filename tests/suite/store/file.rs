@@ -82,20 +82,20 @@ async fn sealed_values_of_deleted_work_are_nowhere_in_the_files() {
         WorkRow { sealed_message: Some(canary.clone()), sealed_to: canary, ..work(n) }
     };
     let rows: Vec<_> = numbers.iter().map(|&n| sealed(n)).collect();
-    tx.insert_work(&rows).await.expect("inserts");
+    tx.write(&new(rows)).await.expect("inserts");
     tx.commit().await.expect("commits");
     store.checkpoint().await.expect("checkpoints");
     assert!(contains(b"canary-of-the-sealed-message"));
 
     let mut tx = begin(&store).await;
     let (deleted, wiped) = numbers.split_at(30);
-    tx.delete_work(&deleted.iter().map(|&n| id(n)).collect::<Vec<_>>()).await.expect("deletes");
+    tx.write(&over(deleted.to_vec())).await.expect("deletes");
     let wipes: Vec<_> =
         wiped.iter().map(|&n| WorkUpdate { wipe_message: true, ..update(n, State::Accepted, 0, 1) }).collect();
-    assert_eq!(tx.update_work(&wipes).await.expect("updates").len(), 30);
+    tx.write(&changed(wipes)).await.expect("updates");
     tx.commit().await.expect("commits");
     let mut tx = begin(&store).await;
-    tx.delete_work(&wiped.iter().map(|&n| id(n)).collect::<Vec<_>>()).await.expect("deletes");
+    tx.write(&over(wiped.to_vec())).await.expect("deletes");
     tx.commit().await.expect("commits");
 
     // Not asked for here: an idle store empties its log by itself.
@@ -115,7 +115,7 @@ async fn a_full_store_says_so_stores_nothing_and_recovers() {
     let insert = async |n: u32| {
         let mut tx = store.begin().await?;
         tx.insert_notifications(&[notification(n)]).await?;
-        tx.insert_work(&[WorkRow { sealed_message: Some(vec![1; 3000]), ..work(n) }]).await?;
+        tx.write(&new([WorkRow { sealed_message: Some(vec![1; 3000]), ..work(n) }])).await?;
         tx.commit().await
     };
     let mut stored = 0;
@@ -131,7 +131,7 @@ async fn a_full_store_says_so_stores_nothing_and_recovers() {
     assert_eq!(store.reader().live(None, 1000).await.expect("reads").len(), stored as usize);
 
     let mut tx = begin(&store).await;
-    tx.delete_work(&(0..stored).map(id).collect::<Vec<_>>()).await.expect("deletes");
+    tx.write(&over(0..stored)).await.expect("deletes");
     tx.commit().await.expect("commits");
     assert_eq!(insert(stored).await, Ok(()));
 }
@@ -156,7 +156,7 @@ async fn a_row_of_the_log_can_be_neither_changed_nor_removed() {
     let mut tx = begin(&store).await;
     let record =
         Record::new(NOW, tenant("acme"), What::Accepted, Actor::Daemon(sendonce::domain::audit::DaemonPart::Admission));
-    tx.append(&[record]).await.expect("appends");
+    tx.write(&log([record])).await.expect("appends");
     tx.commit().await.expect("commits");
     let mut other = connect(&dir.path().join("s.db")).await;
     for statement in ["UPDATE log SET tenant = 'other'", "DELETE FROM log"] {
@@ -185,7 +185,7 @@ async fn due_work_that_does_not_read_leaves_its_queue_and_holds_up_no_other() {
     let due = tx.due(&queue, NOW.plus(Duration::from_secs(1)), 1).await.expect("reads");
     assert!(due.is_empty(), "the first one does not read");
     let due = tx.due(&queue, NOW.plus(Duration::from_secs(1)), 1).await.expect("reads");
-    assert_eq!(due.iter().map(|work| work.id).collect::<Vec<_>>(), [id(1)]);
+    assert_eq!(due.iter().map(|due| due.work.id).collect::<Vec<_>>(), [id(1)]);
     let read = tx.work(&[id(0)]).await.map(|_| ());
     assert_eq!(read, Err(StoreError::Corrupt { table: "work", column: "legs" }), "it is still there to be looked at");
 }

@@ -12,7 +12,7 @@ use crate::support::postgres::PASSWORD;
 async fn ids(tx: &mut Box<dyn Transaction>, limit: u32) -> Vec<NotificationId> {
     let queue = Queue::Send(provider("sandbox"));
     let rows = tx.due(&queue, NOW.plus(Duration::from_secs(1)), limit).await.expect("reads");
-    rows.iter().map(|row| row.id).collect()
+    rows.iter().map(|row| row.work.id).collect()
 }
 
 fn record(n: u32) -> Record {
@@ -115,7 +115,7 @@ async fn what_one_node_has_taken_the_others_pass_over() {
     assert_eq!(ids(&mut first, 2).await, [id(0), id(1)]);
     let mut second = begin(&other).await;
     assert_eq!(ids(&mut second, 9).await, [id(2), id(3)]);
-    first.update_work(&[update(0, State::Accepted, 0, 1)]).await.expect("updates");
+    first.write(&changed([update(0, State::Accepted, 0, 1)])).await.expect("updates");
     first.commit().await.expect("commits");
     assert_eq!(ids(&mut second, 9).await, [id(1), id(2), id(3)]);
 }
@@ -158,9 +158,9 @@ async fn the_log_is_complete_only_where_no_writer_can_still_fill_a_gap() {
     assert_eq!(bed.reader().log_end().await, Ok(0));
     let other = open_postgres(bed.database()).await;
     let mut slow = bed.begin().await;
-    slow.append(&[record(0)]).await.expect("appends");
+    slow.write(&log([record(0)])).await.expect("appends");
     let mut quick = begin(&other).await;
-    quick.append(&[record(1)]).await.expect("appends");
+    quick.write(&log([record(1)])).await.expect("appends");
     quick.commit().await.expect("commits");
     let seen = bed.reader().log_page(&LogFilter::default(), 0, 9).await.expect("reads");
     assert_eq!(seen.iter().map(|row| row.pos).collect::<Vec<_>>(), [2], "a later position is there earlier");
@@ -279,7 +279,7 @@ async fn a_database_of_another_program_or_a_newer_version_is_refused() {
 async fn a_row_of_the_log_can_be_neither_changed_nor_removed() {
     let bed = Bed::postgres().await;
     let mut tx = bed.begin().await;
-    tx.append(&[record(0)]).await.expect("appends");
+    tx.write(&log([record(0)])).await.expect("appends");
     tx.commit().await.expect("commits");
     for text in ["UPDATE log SET tenant = 'other'", "DELETE FROM log", "TRUNCATE log"] {
         let changed = bed.database().connect().await.execute(text).await;

@@ -5,7 +5,9 @@ use super::*;
 on_both! {
     a_notification_reads_back_as_it_was_written_and_changed,
     work_reads_back_as_it_was_written_and_changed,
-    work_that_has_moved_on_is_not_written,
+    a_batch_is_not_written_when_work_in_it_has_moved_on,
+    a_batch_writes_all_that_it_changes_at_once,
+    due_work_says_whether_there_is_newer_work_of_the_same_person,
     due_work_comes_in_order_and_only_from_its_queue,
     of_twenty_inserts_of_one_event_at_once_exactly_one_is_stored,
     key_and_event_are_each_unique_within_a_tenant_even_inside_one_batch,
@@ -34,7 +36,7 @@ async fn a_notification_reads_back_as_it_was_written_and_changed(bed: Bed) {
         finished_at: Some(NOW),
     };
     let updates = [1, 77].map(|n| NotificationUpdate { id: id(n), outcome: outcome.clone() });
-    tx.update_notifications(&updates).await.expect("updates");
+    tx.write(&outcomes(updates)).await.expect("updates");
     let changed = NotificationRow { outcome, ..notification(1) };
     assert_eq!(debug(tx.notifications(&[id(1)]).await), debug(Ok::<_, StoreError>(vec![changed])));
     assert_eq!(debug(tx.notifications(&[id(2)]).await), debug(Ok::<_, StoreError>(vec![notification(2)])));
@@ -79,34 +81,72 @@ async fn work_reads_back_as_it_was_written_and_changed(bed: Bed) {
         }),
     };
     let update = WorkUpdate { id: id(0), was_state: State::Accepted, was_attempt: 0, state, wipe_message: true };
-    let written = tx.update_work(std::slice::from_ref(&update)).await.expect("updates");
-    assert_eq!(written, [id(0)].into());
-    let changed = WorkRow { state: update.state, sealed_message: None, ..work(0) };
-    assert_eq!(debug(tx.work(&[id(0)]).await), debug(Ok::<_, StoreError>(vec![changed])));
+    tx.write(&changed([update.clone()])).await.expect("updates");
+    let row = WorkRow { state: update.state, sealed_message: None, ..work(0) };
+    assert_eq!(debug(tx.work(&[id(0)]).await), debug(Ok::<_, StoreError>(vec![row])));
     assert_eq!(debug(tx.work(&[id(1)]).await), debug(Ok::<_, StoreError>(vec![work(1)])));
     assert_eq!(tx.work_of_users(&[hash(1001), hash(5)]).await, Ok(vec![(hash(1001), id(1), NOW)]));
-    tx.delete_work(&[id(0)]).await.expect("deletes");
+    tx.write(&over([0])).await.expect("deletes");
     assert_eq!(tx.work(&[id(0), id(1)]).await.expect("reads").len(), 1);
 }
 
-async fn work_that_has_moved_on_is_not_written(bed: Bed) {
-    admit(bed.store.as_ref(), 0..3).await;
+async fn a_batch_is_not_written_when_work_in_it_has_moved_on(bed: Bed) {
+    admit(bed.store.as_ref(), 0..2).await;
+    let good = || update(1, State::Accepted, 0, 1);
+    for stale in [update(0, State::RetryWait, 0, 1), update(0, State::Accepted, 1, 2)] {
+        let mut tx = bed.begin().await;
+        assert_eq!(tx.write(&changed([stale, good()])).await, Err(StoreError::Conflict));
+        assert_eq!(tx.commit().await, Err(StoreError::Conflict));
+    }
     let mut tx = bed.begin().await;
-    let stale = [update(0, State::RetryWait, 0, 1), update(1, State::Accepted, 1, 2), update(2, State::Accepted, 0, 1)];
-    assert_eq!(tx.update_work(&stale).await, Ok([id(2)].into()));
     let rows = tx.work(&[id(0), id(1)]).await.expect("reads");
     assert!(rows.iter().all(|row| row.state.life == Life::NEW));
-    assert_eq!(tx.update_work(&[update(2, State::Accepted, 0, 1)]).await, Ok([].into()), "a second time");
+    tx.write(&changed([good()])).await.expect("updates");
+    assert_eq!(tx.write(&changed([good()])).await, Err(StoreError::Conflict), "a second time");
+}
+
+async fn a_batch_writes_all_that_it_changes_at_once(bed: Bed) {
+    admit(bed.store.as_ref(), 0..3).await;
+    let mut tx = bed.begin().await;
+    tx.insert_notifications(&[notification(3)]).await.expect("inserts");
+    let outcome = NotificationOutcome { state: State::Failed, finished_at: Some(NOW), ..NotificationOutcome::NEW };
+    let record =
+        Record::new(NOW, tenant("acme"), What::Accepted, Actor::Daemon(sendonce::domain::audit::DaemonPart::Admission));
+    let all = Changes {
+        new: vec![work(3)],
+        changed: vec![update(1, State::Accepted, 0, 1)],
+        over: vec![id(0)],
+        outcomes: vec![NotificationUpdate { id: id(0), outcome }],
+        records: vec![record.clone(), record],
+    };
+    tx.write(&all).await.expect("writes");
+    tx.commit().await.expect("commits");
+    let reader = bed.reader();
+    assert_eq!(reader.live(None, 9).await, Ok(vec![id(1), id(2), id(3)]));
+    assert_eq!(reader.stranded("next boot", 9).await, Ok(vec![(id(1), "boot".to_owned())]));
+    let counts = reader.account_counts(None).await.expect("reads");
+    assert_eq!((counts.notifications, counts.finished), (4, 1));
+    assert_eq!(reader.log_page(&LogFilter::default(), 0, 9).await.expect("reads").len(), 2);
+}
+
+async fn due_work_says_whether_there_is_newer_work_of_the_same_person(bed: Bed) {
+    let mut tx = bed.begin().await;
+    tx.insert_notifications(&[notification(0), notification(1), notification(2)]).await.expect("inserts");
+    let of_one = |n, at: u64| WorkRow { user: hash(5), ordered_at: NOW.plus(Duration::from_secs(at)), ..work(n) };
+    tx.write(&new([of_one(0, 2), of_one(1, 1), work(2)])).await.expect("inserts");
+    let due = tx.due(&Queue::Send(provider("sandbox")), NOW.plus(Duration::from_secs(1)), 9).await.expect("reads");
+    let told: Vec<_> = due.iter().map(|due| (due.work.id, due.overtaken)).collect();
+    assert_eq!(told, [(id(0), false), (id(1), true), (id(2), false)]);
 }
 
 async fn due_work_comes_in_order_and_only_from_its_queue(bed: Bed) {
     admit(bed.store.as_ref(), 0..5).await;
     let queue = Queue::Send(provider("sandbox"));
     let mut tx = bed.begin().await;
-    tx.update_work(&[update(1, State::Accepted, 0, 1)]).await.expect("updates");
+    tx.write(&changed([update(1, State::Accepted, 0, 1)])).await.expect("updates");
     let due = async |tx: &mut Box<dyn Transaction>, queue: &Queue, after: u64, limit| {
         let rows = tx.due(queue, NOW.plus(Duration::from_micros(after)), limit).await.expect("reads");
-        rows.iter().map(|row| row.id).collect::<Vec<_>>()
+        rows.iter().map(|row| row.work.id).collect::<Vec<_>>()
     };
     assert_eq!(due(&mut tx, &queue, 3, 10).await, [id(0), id(2), id(3)]);
     assert_eq!(due(&mut tx, &queue, 9, 2).await, [id(0), id(2)]);
@@ -174,7 +214,7 @@ async fn a_transaction_that_is_dropped_leaves_nothing(bed: Bed) {
 async fn a_statement_that_fails_takes_the_whole_transaction_with_it(bed: Bed) {
     let mut tx = bed.begin().await;
     tx.insert_notifications(&[notification(0)]).await.expect("inserts");
-    let twice = tx.insert_work(&[work(0), work(0)]).await;
+    let twice = tx.write(&new([work(0), work(0)])).await;
     assert_eq!(twice, Err(StoreError::Refused("constraint")));
     assert_eq!(tx.insert_notifications(&[notification(1)]).await, Err(StoreError::Refused("constraint")));
     assert_eq!(tx.commit().await, Err(StoreError::Refused("constraint")));
@@ -202,7 +242,8 @@ async fn sealed_values_of_any_length_stay_with_their_rows(bed: Bed) {
         WorkRow { sealed_to: vec![0; 5000], sealed_message: Some(vec![]), ..work(1) },
         WorkRow { sealed_to: vec![9], sealed_message: Some((0..=255).collect()), ..work(2) },
     ];
-    tx.insert_work(&rows[..1]).await.expect("inserts nothing sealed");
-    tx.insert_work(&rows[1..]).await.expect("inserts");
+    let (first, rest) = rows.split_at(1);
+    tx.write(&new(first.to_vec())).await.expect("inserts nothing sealed");
+    tx.write(&new(rest.to_vec())).await.expect("inserts");
     assert_eq!(debug(tx.work(&[0, 1, 2].map(id)).await), debug(Ok::<_, StoreError>(rows)));
 }

@@ -29,7 +29,7 @@ fn actor() -> Actor {
 
 async fn append(bed: &Bed, records: &[Record]) {
     let mut tx = bed.begin().await;
-    tx.append(records).await.expect("appends");
+    tx.write(&log(records.to_vec())).await.expect("appends");
     tx.commit().await.expect("commits");
 }
 
@@ -108,7 +108,7 @@ async fn status_is_found_by_id_event_and_key_and_only_by_its_tenant(bed: Bed) {
         assert!(bed.reader().status(&tenant("other"), &selector).await.expect("reads").is_none());
     }
     let mut tx = bed.begin().await;
-    tx.delete_work(&[id(0)]).await.expect("deletes");
+    tx.write(&over([0])).await.expect("deletes");
     tx.commit().await.expect("commits");
     let status = bed.reader().status(&tenant("acme"), &StatusSelector::Id(id(0))).await.expect("reads");
     assert!(status.expect("is there").work.is_none());
@@ -117,7 +117,7 @@ async fn status_is_found_by_id_event_and_key_and_only_by_its_tenant(bed: Bed) {
 async fn expired_and_stranded_work_is_found(bed: Bed) {
     admit(bed.store.as_ref(), 0..4).await;
     let mut tx = bed.begin().await;
-    tx.update_work(&[update(1, State::Accepted, 0, 1)]).await.expect("updates");
+    tx.write(&changed([update(1, State::Accepted, 0, 1)])).await.expect("updates");
     tx.commit().await.expect("commits");
     let reader = bed.reader();
     let expiry = work(0).expires_at;
@@ -164,7 +164,7 @@ async fn unknowns_are_listed_by_page_and_filter(bed: Bed) {
     let updates =
         [unknown(0, Reason::LostAnswer, 1), unknown(1, Reason::ServerFault, 2), unknown(3, Reason::LostAnswer, 3)];
     let mut tx = bed.begin().await;
-    tx.update_work(&updates).await.expect("updates");
+    tx.write(&changed(updates)).await.expect("updates");
     tx.commit().await.expect("commits");
     let all = || UnknownFilter { limit: 9, ..UnknownFilter::default() };
     let cases = [
@@ -195,15 +195,15 @@ async fn the_accounting_closes_or_names_what_is_missing(bed: Bed) {
         id: id(n),
         outcome: NotificationOutcome { state, sent, finished_at: Some(NOW), ..NotificationOutcome::NEW },
     };
-    tx.update_notifications(&[finish(0, Sent::Yes, State::Dispatched), finish(1, Sent::No, State::Failed)])
+    tx.write(&outcomes([finish(0, Sent::Yes, State::Dispatched), finish(1, Sent::No, State::Failed)]))
         .await
         .expect("updates");
-    tx.delete_work(&[id(0), id(1)]).await.expect("deletes");
+    tx.write(&over([0, 1])).await.expect("deletes");
     let mut records: Vec<_> = (0..4).map(|n| step(n, What::Accepted, None, State::Accepted)).collect();
     records.push(step(0, What::AttemptEnded, Some(State::Dispatching), State::Dispatched));
     records.push(step(0, What::Receipt, Some(State::Dispatched), State::Dispatched));
     records.push(step(1, What::AttemptEnded, Some(State::Dispatching), State::Failed));
-    tx.append(&records).await.expect("appends");
+    tx.write(&log(records)).await.expect("appends");
     tx.commit().await.expect("commits");
     let counts = bed.reader().account_counts(None).await.expect("reads");
     assert_eq!((counts.notifications, counts.finished, counts.live), (4, 2, 2));
@@ -267,8 +267,8 @@ async fn only_old_finished_notifications_without_work_are_forgotten(bed: Bed) {
     let mut tx = bed.begin().await;
     let outcome = NotificationOutcome { state: State::Failed, finished_at: Some(NOW), ..NotificationOutcome::NEW };
     let finished = [0, 1, 2, 4].map(|n| NotificationUpdate { id: id(n), outcome: outcome.clone() });
-    tx.update_notifications(&finished).await.expect("updates");
-    tx.delete_work(&[id(0), id(2), id(4)]).await.expect("deletes");
+    tx.write(&outcomes(finished)).await.expect("updates");
+    tx.write(&over([0, 2, 4])).await.expect("deletes");
     let before = NOW.plus(Duration::from_millis(4));
     assert_eq!(tx.forget_notifications(before, 1).await, Ok(1));
     assert_eq!(tx.forget_notifications(before, 9).await, Ok(1));
