@@ -17,6 +17,7 @@ mod message;
 mod nodes;
 mod process;
 mod promise;
+mod proof;
 mod real_smtp;
 mod sandbox;
 mod secrets;
