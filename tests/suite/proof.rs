@@ -3,6 +3,8 @@
 
 mod every_step;
 mod life;
+mod model_check;
+mod protocol;
 mod verdict;
 
 /// A size of a test: `default` unless the environment variable says another number.
