@@ -10,7 +10,6 @@ mod http_api;
 mod http_provider;
 mod ledger;
 mod ledger_interleavings;
-mod ledger_random;
 mod lifecycle;
 mod mail_promise;
 mod message;

@@ -5,6 +5,8 @@ mod every_step;
 mod life;
 mod model_check;
 mod protocol;
+mod random_lives;
+mod reference;
 mod verdict;
 
 /// A size of a test: `default` unless the environment variable says another number.
