@@ -58,7 +58,7 @@ codes!(
 );
 
 /// What people asked for while an attempt could not be recalled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Marks {
     /// The app asked to cancel.
     pub cancel: bool,
@@ -67,7 +67,7 @@ pub struct Marks {
 }
 
 /// What is known of one notification's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Life {
     /// Where it stands.
     pub state: State,

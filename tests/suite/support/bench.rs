@@ -1,10 +1,12 @@
-//! A ledger on a real SQLite file with a clock that the test moves, and providers that exist only as abilities.
+//! A ledger on a real store, by default a SQLite file, with a clock that the test moves, and providers that exist only as
+//! abilities.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use sendonce::clock::ManualClock;
 use sendonce::domain::address::{Address, MailAddress, PhoneNumber};
 use sendonce::domain::audit::Actor;
@@ -19,6 +21,7 @@ use sendonce::ledger::{
 };
 use sendonce::metrics::Metrics;
 use sendonce::provider::{Abilities, DedupeCovers, DedupeRules, LookupRules};
+use sendonce::store::Store;
 use sendonce::store::mark::Mark;
 use sendonce::store::nodes::Identity;
 use sendonce::store::rows::{Leg, StatusRow};
@@ -111,8 +114,22 @@ impl Routes for TestRoutes {
     }
 }
 
-/// What a bench is begun with; the same keys and file survive a restart.
+/// Opens a bench's store, at every start of its ledger. The path is that of the file, where it is one.
+pub type Opener = Arc<dyn Fn(PathBuf, Arc<ManualClock>) -> LocalBoxFuture<'static, Arc<dyn Store>> + Send + Sync>;
+
+/// Opens the file.
+pub fn sqlite() -> Opener {
+    Arc::new(|path, clock| {
+        Box::pin(async move {
+            let store = SqliteStore::open(&path, clock, SqliteOptions::default()).await.expect("a store");
+            Arc::new(store) as Arc<dyn Store>
+        })
+    })
+}
+
+/// What a bench is begun with; the same keys and store survive a restart.
 pub struct Bench {
+    open: Opener,
     pub dir: TempDir,
     pub clock: Arc<ManualClock>,
     pub routes: Arc<TestRoutes>,
@@ -122,6 +139,8 @@ pub struct Bench {
     pub ledger: Ledger,
     boots: u32,
 }
+
+const FILE: &str = "sendonce.db";
 
 pub const START: Timestamp = Timestamp::from_micros(1_795_000_000_000_000);
 
@@ -144,6 +163,11 @@ fn policy() -> Policy {
 impl Bench {
     /// SMS over `sms-a` (these abilities) then `sms-b` (silent), mail over `mail` (silent).
     pub async fn with(abilities: Abilities) -> Self {
+        Self::on(TempDir::new().expect("a folder"), sqlite(), abilities).await
+    }
+
+    /// The same on another store.
+    pub async fn on(dir: TempDir, open: Opener, abilities: Abilities) -> Self {
         let routes = TestRoutes {
             sms: vec![provider("sms-a"), provider("sms-b")],
             email: vec![provider("mail")],
@@ -152,17 +176,17 @@ impl Bench {
         let all = [("sms-a", abilities), ("sms-b", silent()), ("mail", silent())];
         *routes.abilities.lock().expect("fresh") =
             all.into_iter().map(|(name, abilities)| (provider(name), Arc::new(abilities))).collect();
-        let dir = TempDir::new().expect("a folder");
         let clock = ManualClock::at(START);
         let (routes, policy) = (Arc::new(routes), policy());
         let index = Arc::new(IndexKey::parse(&new_key_line("i")).expect("a key"));
         let vault = Arc::new(Vault::parse(&new_key_line("k1")).expect("a key"));
-        let ledger = start(&dir, &clock, &routes, &index, &vault, &policy, 1).await;
-        Self { dir, clock, routes, index, vault, policy, ledger, boots: 1 }
+        let store = open(dir.path().join(FILE), clock.clone()).await;
+        let ledger = start(store, &dir, &clock, &routes, &index, &vault, &policy, 1).await;
+        Self { open, dir, clock, routes, index, vault, policy, ledger, boots: 1 }
     }
 
     pub fn path(&self) -> PathBuf {
-        self.dir.path().join("sendonce.db")
+        self.dir.path().join(FILE)
     }
 
     /// Closes the ledger and opens it as the next boot would.
@@ -174,8 +198,10 @@ impl Bench {
     /// Opens it again after [`Ledger::close`].
     pub async fn start_again(&mut self) {
         self.boots += 1;
+        let store = (self.open)(self.path(), self.clock.clone()).await;
         self.ledger =
-            start(&self.dir, &self.clock, &self.routes, &self.index, &self.vault, &self.policy, self.boots).await;
+            start(store, &self.dir, &self.clock, &self.routes, &self.index, &self.vault, &self.policy, self.boots)
+                .await;
     }
 
     /// An SMS event that lives for 10 minutes.
@@ -271,7 +297,9 @@ impl Bench {
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "all that survives a restart")]
 async fn start(
+    store: Arc<dyn Store>,
     dir: &TempDir,
     clock: &Arc<ManualClock>,
     routes: &Arc<TestRoutes>,
@@ -280,10 +308,8 @@ async fn start(
     policy: &Policy,
     boot: u32,
 ) -> Ledger {
-    let path = dir.path().join("sendonce.db");
-    let store = SqliteStore::open(&path, clock.clone(), SqliteOptions::default()).await.expect("a store");
     let parts = Parts {
-        store: Arc::new(store),
+        store,
         routes: routes.clone(),
         vault: vault.clone(),
         index: index.clone(),

@@ -1,0 +1,540 @@
+//! The protocol as a model: one event of one user, two workers that crash, stall and are taken for dead, a provider with a
+//! slow and lossy line to it, and whoever finds out about unknowns. Where a fact leads is the real lifecycle's word.
+//!
+//! Time is order here: a deadline passes, a dedupe window closes, and time-outs run out, each at any moment at which the
+//! bounds between them allow it.
+
+use sendonce::domain::lifecycle::{Fact, Life, Marks, Outlook, State, step};
+
+/// What keeps the promise. Each can be taken out of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// 202 only after the commit.
+    AnswerAfterCommit,
+    /// One row for an event, by a constraint.
+    OneRowForAnEvent,
+    /// The attempt is on disk before its first byte.
+    RecordBeforeSend,
+    /// A lost answer is unknown, and not a failure.
+    LostIsUnknown,
+    /// What a worker says is about its own attempt only.
+    AttemptFence,
+    /// A worker that has stalled past its time never begins.
+    StartBy,
+    /// A miss counts only when nothing can be on its way and the provider's index has caught up.
+    SettleAfter,
+    /// A look-up that cannot be read counts for nothing.
+    UnreadableIsNothing,
+    /// A probe only while the provider remembers the key.
+    DedupeWindow,
+    /// A refused probe says nothing of what it repeats.
+    ProbeSaysNothing,
+    /// Nothing leaves past the deadline, however long ago it was claimed.
+    ExpiryGate,
+    /// A late answer is evidence.
+    LateAnswerCounts,
+    /// What was stopped is not tried again.
+    MarksHold,
+    /// What a dead worker left is found.
+    StrandedAreFound,
+    /// What is live after a restore from a copy is unknown.
+    RestoredIsUnknown,
+    /// After a restore no miss of one attempt authorises a resend.
+    MissAfterRestore,
+}
+
+/// What the provider can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    Silent,
+    Lookup,
+    Dedupe,
+}
+
+/// A configuration of the model.
+#[derive(Clone, Debug)]
+pub struct Protocol {
+    pub strategy: Strategy,
+    /// A copy of the store is taken and restored at some time.
+    pub restores: bool,
+    pub removed: Option<Guard>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    pub life: Life,
+    /// Since the attempt ended all time-outs and lags have passed.
+    settled: bool,
+    restored: bool,
+    /// Somebody was told that no further attempt would be made.
+    stopped: bool,
+    /// The ledger was told that it was sent.
+    pub told_sent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Phase {
+    Claimed,
+    Waiting,
+    Answered(Answer),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Answer {
+    Accepted,
+    NotSent,
+    Refused,
+    NeverBegan,
+    Unknown,
+}
+
+/// A claim in a worker's hands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Hand {
+    row: usize,
+    attempt: u8,
+    probe: bool,
+    phase: Phase,
+    /// The time by which it had to begin is over.
+    stale: bool,
+    /// It is taken for dead.
+    buried: bool,
+    /// Its result was stored once, and the answer to that lost.
+    stored: bool,
+}
+
+/// A request on its way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Request {
+    row: usize,
+    attempt: u8,
+}
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct World {
+    posts: u8,
+    /// Posts that wait for a commit.
+    pending: u8,
+    pub acknowledged: bool,
+    pub rows: Vec<Row>,
+    hands: [Option<Hand>; 2],
+    wire: Vec<Request>,
+    /// Which attempts of which row the provider took.
+    pub arrived: Vec<(usize, u8)>,
+    /// What it passed on to the user.
+    pub messages: u8,
+    remembers: bool,
+    window_closed: bool,
+    over: bool,
+    crashes: u8,
+    burials: u8,
+    cancels: u8,
+    copy: Option<Vec<Row>>,
+    copies: u8,
+    pub sent_late: bool,
+    pub begun_after_stop: bool,
+}
+
+/// What may happen next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    Post,
+    AnswerEarly,
+    Commit,
+    Claim(usize, usize),
+    Probe(usize, usize),
+    Begin(usize),
+    Arrive { request: usize, answered: bool },
+    TurnAway(usize, Answer),
+    Vanish(usize),
+    GiveUp(usize),
+    Store { hand: usize, answer_lost: bool },
+    Crash(usize),
+    Bury(usize),
+    Strand(usize),
+    TimeOutsPass(usize),
+    LookUp(usize, Option<bool>),
+    Receipt(usize),
+    Operator(usize, Fact),
+    Cancel,
+    DeadlinePasses,
+    Expire(usize),
+    WindowCloses,
+    Copy,
+    Restore,
+}
+
+const MAX_ATTEMPTS: u8 = 2;
+
+impl World {
+    fn on_wire(&self, row: usize) -> bool {
+        self.wire.iter().any(|request| request.row == row)
+    }
+
+    pub fn is_pending(&self) -> bool {
+        self.pending > 0
+    }
+
+    pub fn has_arrived(&self, row: usize) -> bool {
+        self.arrived.iter().any(|(r, _)| *r == row)
+    }
+
+    /// Whoever works on it is not known to be alive.
+    fn is_stranded(&self, row: usize) -> bool {
+        let life = &self.rows[row].life;
+        let theirs = |hand: &&Hand| hand.row == row && hand.attempt == life.attempt && !hand.buried;
+        (life.state == State::Dispatching || life.probing) && !self.hands.iter().flatten().any(|hand| theirs(&hand))
+    }
+
+    fn outlook(&self) -> Outlook {
+        Outlook { in_time: !self.over, another_address: true, max_attempts: MAX_ATTEMPTS }
+    }
+
+    /// A fact goes through the lifecycle; one that it does not take changes nothing.
+    fn fact(&mut self, row: usize, fact: Fact) {
+        let outlook = self.outlook();
+        if let Ok(step) = step(&self.rows[row].life, fact, outlook) {
+            self.rows[row].life = step.life;
+        }
+    }
+
+    fn tell_sent(&mut self, row: usize, fact: Fact) {
+        self.rows[row].told_sent = true;
+        self.fact(row, fact);
+    }
+}
+
+impl Protocol {
+    pub fn has(&self, guard: Guard) -> bool {
+        self.removed != Some(guard)
+    }
+
+    /// How it begins, and how much of what may go wrong goes wrong at most. Repeats and cancels have nothing to do with what
+    /// a provider can tell.
+    pub fn start(&self) -> World {
+        let silent = self.strategy == Strategy::Silent;
+        World {
+            posts: if silent { 2 } else { 1 },
+            cancels: u8::from(silent),
+            crashes: 1,
+            burials: u8::from(!self.restores),
+            copies: u8::from(self.restores),
+            ..World::default()
+        }
+    }
+
+    /// Every move that is possible.
+    pub fn moves(&self, world: &World) -> Vec<Move> {
+        let mut moves = vec![];
+        let mut may = |possible: bool, then: Move| {
+            if possible {
+                moves.push(then);
+            }
+        };
+        may(world.posts > 0 && (!world.acknowledged || world.posts == 1), Move::Post);
+        may(world.pending > 0, Move::Commit);
+        may(world.pending > 0 && !world.acknowledged && !self.has(Guard::AnswerAfterCommit), Move::AnswerEarly);
+        may(!world.over && !world.rows.is_empty(), Move::DeadlinePasses);
+        let idle_line = world.wire.is_empty();
+        may(self.strategy == Strategy::Dedupe && !world.window_closed && idle_line, Move::WindowCloses);
+        let cancellable = world.rows.first().is_some_and(|row| !row.life.state.is_final());
+        may(world.cancels > 0 && cancellable, Move::Cancel);
+        may(world.copies > 0 && !world.rows.is_empty(), Move::Copy);
+        may(world.copy.is_some(), Move::Restore);
+        for (number, request) in world.wire.iter().enumerate() {
+            let waits =
+                |hand: &Hand| (hand.row, hand.attempt, hand.phase) == (request.row, request.attempt, Phase::Waiting);
+            let answered = world.hands.iter().flatten().any(waits);
+            may(answered, Move::Arrive { request: number, answered: true });
+            may(true, Move::Arrive { request: number, answered: false });
+            may(true, Move::Vanish(number));
+            may(answered, Move::TurnAway(number, Answer::NotSent));
+            may(answered, Move::TurnAway(number, Answer::Refused));
+        }
+        for (place, hand) in world.hands.iter().enumerate() {
+            let Some(hand) = hand else {
+                for row in 0..world.rows.len() {
+                    self.free_hand(world, place, row, &mut may);
+                }
+                continue;
+            };
+            may(hand.phase == Phase::Claimed, Move::Begin(place));
+            may(hand.phase == Phase::Waiting, Move::GiveUp(place));
+            let answered = matches!(hand.phase, Phase::Answered(_));
+            may(answered, Move::Store { hand: place, answer_lost: false });
+            may(answered && !hand.stored, Move::Store { hand: place, answer_lost: true });
+            may(world.crashes > 0, Move::Crash(place));
+            may(world.burials > 0 && !hand.buried, Move::Bury(place));
+        }
+        may(world.crashes > 0 && world.pending > 0, Move::Crash(0));
+        for (number, row) in world.rows.iter().enumerate() {
+            self.row_moves(world, number, row, &mut may);
+        }
+        moves
+    }
+
+    fn free_hand(&self, world: &World, hand: usize, number: usize, may: &mut impl FnMut(bool, Move)) {
+        let row = &world.rows[number];
+        let life = &row.life;
+        may(life.state.is_waiting() && !world.over, Move::Claim(hand, number));
+        let wanted = life.state == State::DispatchUnknown && life.marks == Marks::default() && !world.over;
+        let possible = !life.probing && life.used < MAX_ATTEMPTS && row.settled && !row.restored;
+        let remembered = !world.window_closed || !self.has(Guard::DedupeWindow);
+        may(self.strategy == Strategy::Dedupe && wanted && possible && remembered, Move::Probe(hand, number));
+    }
+
+    fn row_moves(&self, world: &World, number: usize, row: &Row, may: &mut impl FnMut(bool, Move)) {
+        let life = &row.life;
+        may(world.is_stranded(number) && self.has(Guard::StrandedAreFound), Move::Strand(number));
+        let expires = life.state.is_waiting() || life.state == State::DispatchUnknown;
+        may(world.over && expires, Move::Expire(number));
+        for at in 0..world.arrived.len() {
+            may(world.arrived[at].0 == number, Move::Receipt(at));
+        }
+        let Some(open) = life.open else { return };
+        let is_there = world.has_arrived(number);
+        may(!row.settled && !world.on_wire(number), Move::TimeOutsPass(number));
+        if self.strategy == Strategy::Lookup {
+            let found = world.arrived.contains(&(number, open));
+            may(found, Move::LookUp(number, Some(true)));
+            // The provider's index lags behind.
+            may(!found || !row.settled, Move::LookUp(number, Some(false)));
+            may(!self.has(Guard::UnreadableIsNothing), Move::LookUp(number, None));
+        }
+        may(is_there, Move::Operator(number, Fact::EvidenceSent(open)));
+        let surely_not = !is_there && row.settled && !world.on_wire(number);
+        may(surely_not, Move::Operator(number, Fact::EvidenceNotSent(open)));
+        may(life.state == State::DispatchUnknown, Move::Operator(number, Fact::Abandoned));
+    }
+
+    /// Something can happen that changes the world.
+    pub fn goes_on(&self, world: &World) -> bool {
+        self.moves(world).iter().any(|then| self.after(world, then) != *world)
+    }
+
+    /// The world after a move.
+    pub fn after(&self, before: &World, then: &Move) -> World {
+        let mut world = before.clone();
+        match *then {
+            Move::Post => {
+                world.posts -= 1;
+                world.pending += 1;
+            }
+            Move::AnswerEarly => world.acknowledged = true,
+            Move::Commit => {
+                world.pending -= 1;
+                world.acknowledged = true;
+                if world.rows.is_empty() || !self.has(Guard::OneRowForAnEvent) {
+                    let life = Life::NEW;
+                    world.rows.push(Row { life, settled: false, restored: false, stopped: false, told_sent: false });
+                }
+            }
+            Move::Claim(hand, row) => self.take(&mut world, hand, row, Fact::Claimed),
+            Move::Probe(hand, row) => self.take(&mut world, hand, row, Fact::ProbeBegun),
+            Move::Begin(hand) => self.begin(&mut world, hand),
+            Move::Arrive { request, answered } => {
+                let request = world.wire.remove(request);
+                let known = self.strategy == Strategy::Dedupe && world.remembers;
+                world.messages += u8::from(!known);
+                world.remembers = !world.window_closed;
+                world.arrived.push((request.row, request.attempt));
+                world.arrived.sort_unstable();
+                world.arrived.dedup();
+                if answered {
+                    answer(&mut world, &request, Answer::Accepted);
+                }
+            }
+            Move::TurnAway(request, word) => {
+                let request = world.wire.remove(request);
+                answer(&mut world, &request, word);
+            }
+            Move::Vanish(request) => drop(world.wire.remove(request)),
+            Move::GiveUp(hand) => {
+                if let Some(hand) = &mut world.hands[hand] {
+                    hand.phase = Phase::Answered(Answer::Unknown);
+                }
+            }
+            Move::Store { hand, answer_lost } => self.store(&mut world, hand, answer_lost),
+            Move::Crash(hand) => {
+                world.crashes -= 1;
+                world.hands[hand] = None;
+                world.pending = 0;
+            }
+            Move::Bury(hand) => {
+                world.burials -= 1;
+                if let Some(hand) = &mut world.hands[hand] {
+                    hand.buried = true;
+                }
+            }
+            Move::Strand(row) => {
+                let fact = if world.rows[row].life.probing { Fact::ProbeEnded } else { Fact::Lost };
+                world.rows[row].settled = false;
+                world.fact(row, fact);
+            }
+            Move::TimeOutsPass(row) => {
+                world.rows[row].settled = true;
+                stall(&mut world, |hand| hand.row == row);
+            }
+            Move::LookUp(row, found) => self.look_up(&mut world, row, found),
+            Move::Receipt(arrived) => {
+                let (row, attempt) = world.arrived[arrived];
+                world.tell_sent(row, Fact::EvidenceSent(attempt));
+            }
+            Move::Operator(row, fact) => world.fact(row, fact),
+            Move::Cancel => {
+                world.cancels -= 1;
+                world.fact(0, Fact::CancelAsked);
+                world.rows[0].stopped = true;
+                if !self.has(Guard::MarksHold) {
+                    world.rows[0].life.marks = Marks::default();
+                }
+            }
+            Move::DeadlinePasses => world.over = true,
+            Move::Expire(row) => world.fact(row, Fact::TimeOver),
+            Move::WindowCloses => {
+                world.window_closed = true;
+                world.remembers = false;
+                stall(&mut world, |hand| hand.probe);
+            }
+            Move::Copy => {
+                world.copies -= 1;
+                world.copy = Some(world.rows.clone());
+            }
+            Move::Restore => self.restore(&mut world),
+        }
+        // Workers have no names.
+        world.hands.sort_unstable();
+        world
+    }
+
+    /// Records an attempt or a probe and hands it to a worker.
+    fn take(&self, world: &mut World, hand: usize, row: usize, fact: Fact) {
+        world.begun_after_stop |= world.rows[row].stopped;
+        let before = world.rows[row].life;
+        world.fact(row, fact);
+        let attempt = world.rows[row].life.attempt;
+        world.rows[row].settled = false;
+        if !self.has(Guard::RecordBeforeSend) {
+            world.rows[row].life = before;
+        }
+        let probe = fact == Fact::ProbeBegun;
+        let fresh = Hand { row, attempt, probe, phase: Phase::Claimed, stale: false, buried: false, stored: false };
+        world.hands[hand] = Some(fresh);
+    }
+
+    /// The worker's last look at the clocks, and the first byte.
+    fn begin(&self, world: &mut World, hand: usize) {
+        let over = world.over;
+        let Some(hand) = &mut world.hands[hand] else { return };
+        if (hand.stale && self.has(Guard::StartBy)) || (over && self.has(Guard::ExpiryGate)) {
+            hand.phase = Phase::Answered(Answer::NeverBegan);
+            return;
+        }
+        hand.phase = Phase::Waiting;
+        world.sent_late |= over;
+        world.wire.push(Request { row: hand.row, attempt: hand.attempt });
+        world.wire.sort_unstable();
+    }
+
+    fn store(&self, world: &mut World, place: usize, answer_lost: bool) {
+        let Some(mut hand) = world.hands[place].take() else { return };
+        let Phase::Answered(answer) = hand.phase else { return };
+        let (row, attempt) = (hand.row, hand.attempt);
+        let life = world.rows[row].life;
+        let mine = life.attempt == attempt || !self.has(Guard::AttemptFence);
+        if answer == Answer::Accepted && (mine || self.has(Guard::LateAnswerCounts)) {
+            world.rows[row].told_sent = true;
+        }
+        if mine && life.probing {
+            self.end_probe(world, row, answer);
+        } else if mine && life.state == State::Dispatching {
+            self.end_attempt(world, row, answer);
+        } else if self.has(Guard::LateAnswerCounts) {
+            let repeated_since = life.open == Some(attempt) && life.attempt > attempt;
+            match answer {
+                Answer::Accepted => world.fact(row, Fact::EvidenceSent(attempt)),
+                Answer::Unknown => {}
+                _ if repeated_since => {}
+                _ => world.fact(row, Fact::EvidenceNotSent(attempt)),
+            }
+        } else if answer == Answer::Accepted {
+            world.rows[row].told_sent = true;
+        }
+        if answer_lost {
+            hand.stored = true;
+            world.hands[place] = Some(hand);
+        }
+    }
+
+    fn end_attempt(&self, world: &mut World, row: usize, answer: Answer) {
+        let fact = match answer {
+            Answer::Accepted => Fact::Accepted,
+            Answer::NotSent => Fact::NotSent,
+            Answer::Refused => Fact::RefusedMessage,
+            Answer::NeverBegan => Fact::NeverBegan,
+            Answer::Unknown if !self.has(Guard::LostIsUnknown) => Fact::NotSent,
+            Answer::Unknown => Fact::Lost,
+        };
+        world.fact(row, fact);
+    }
+
+    fn end_probe(&self, world: &mut World, row: usize, answer: Answer) {
+        let life = world.rows[row].life;
+        world.fact(row, if answer == Answer::NeverBegan { Fact::ProbeNeverBegan } else { Fact::ProbeEnded });
+        world.rows[row].settled = answer == Answer::NeverBegan;
+        let about = life.open.unwrap_or(life.attempt);
+        let surely_not = !matches!(answer, Answer::Accepted | Answer::Unknown);
+        if answer == Answer::Accepted {
+            world.fact(row, Fact::EvidenceSent(about));
+        } else if surely_not && (life.open == Some(life.attempt) || !self.has(Guard::ProbeSaysNothing)) {
+            world.fact(row, Fact::EvidenceNotSent(about));
+        }
+    }
+
+    fn look_up(&self, world: &mut World, row: usize, found: Option<bool>) {
+        let now = &world.rows[row];
+        let Some(open) = now.life.open else { return };
+        let settled = now.settled || !self.has(Guard::SettleAfter);
+        let proves = settled && (!now.restored || !self.has(Guard::MissAfterRestore));
+        match found {
+            Some(true) => world.tell_sent(row, Fact::EvidenceSent(open)),
+            Some(false) if proves => world.fact(row, Fact::EvidenceNotSent(open)),
+            Some(false) => {}
+            None => world.fact(row, Fact::EvidenceNotSent(open)),
+        }
+    }
+
+    fn restore(&self, world: &mut World) {
+        let Some(copy) = world.copy.take() else { return };
+        world.rows = copy;
+        world.hands = [None, None];
+        world.pending = 0;
+        if !self.has(Guard::RestoredIsUnknown) {
+            return;
+        }
+        for row in 0..world.rows.len() {
+            if !world.rows[row].life.state.is_final() {
+                world.rows[row].restored = true;
+                world.rows[row].settled = false;
+                world.fact(row, Fact::Restored);
+            }
+        }
+    }
+}
+
+/// The answer reaches the worker that waits for it, if one does.
+fn answer(world: &mut World, request: &Request, word: Answer) {
+    for hand in world.hands.iter_mut().flatten() {
+        if (hand.row, hand.attempt, hand.phase) == (request.row, request.attempt, Phase::Waiting) {
+            hand.phase = Phase::Answered(word);
+        }
+    }
+}
+
+/// So much time passes that what has not begun may not any more.
+fn stall(world: &mut World, which: impl Fn(&Hand) -> bool) {
+    for hand in world.hands.iter_mut().flatten().filter(|hand| which(hand) && hand.phase == Phase::Claimed) {
+        hand.stale = true;
+    }
+}
