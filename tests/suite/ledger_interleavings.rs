@@ -1,16 +1,24 @@
 //! Commands that cross each other: whatever their order, nothing is sent twice, lost, or left lying.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use sendonce::clock::ManualClock;
 use sendonce::domain::ids::{NotificationId, Ticket};
 use sendonce::domain::lifecycle::{Sent, State};
 use sendonce::domain::outcome::{LookupAnswer, Outcome, Reason};
 use sendonce::ledger::{Claimed, Question, Verdict};
 use sendonce::provider::Abilities;
+use sendonce::store::sqlite::{SqliteOptions, SqliteStore};
+use sendonce::store::{Store, StoreError};
+use tempfile::TempDir;
 
 use crate::support::bench::{
-    Bench, accepted, actor, lost, message_id, not_sent, provider, silent, tenant, with_dedupe, with_lookup,
+    Bench, Opener, START, accepted, actor, lost, message_id, not_sent, provider, silent, tenant, with_dedupe,
+    with_lookup,
 };
+
+use crate::support::faulty_store::{Fault, Faults, faulty};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -196,4 +204,43 @@ async fn a_claim_for_a_provider_that_is_gone_records_nothing() {
     bench.routes.abilities.lock().expect("free").remove(&provider("sms-a"));
     assert!(bench.claim("sms-a").await.is_empty());
     assert_eq!(bench.state(id).await, State::Accepted);
+}
+
+/// Two ledgers, each its own boot, over one file; the first one's store fails as `faults` says.
+async fn two_nodes(faults: &Arc<Faults>) -> (Bench, Bench) {
+    let folder = || TempDir::new().expect("a folder");
+    let dir = folder();
+    let clock = ManualClock::at(START);
+    let store = SqliteStore::open(&dir.path().join("shared.db"), clock, SqliteOptions::default()).await;
+    let store: Arc<dyn Store> = Arc::new(store.expect("a store"));
+    let shared: Opener = Arc::new(move |_, _| {
+        let store = store.clone();
+        Box::pin(async move { store })
+    });
+    let one = Bench::on(dir, faulty(shared.clone(), faults), silent()).await;
+    let mut two = Bench::on(folder(), shared, silent()).await;
+    two.start_again().await;
+    (one, two)
+}
+
+#[tokio::test]
+async fn an_attempt_that_another_node_has_begun_is_not_ended_by_one_whose_claim_was_lost() {
+    const COMMIT_OF_A_CLAIM: u64 = 4;
+    for done in [false, true] {
+        let faults = Arc::default();
+        let (one, two) = two_nodes(&faults).await;
+        let id = one.admit("e1").await;
+        faults.plan(COMMIT_OF_A_CLAIM, Fault::Ambiguous { done });
+        let lost = one.ledger.claim(&provider("sms-a"), 9).await;
+        assert_eq!((lost.is_err(), faults.met()), (true, Some("commit")), "{lost:?}");
+        let claims = two.claim("sms-a").await;
+        assert_eq!(
+            claims.iter().map(|claimed| claimed.attempt).collect::<Vec<_>>(),
+            if done { vec![] } else { vec![1] }
+        );
+        one.admit("e2").await;
+        let expected = if done { State::RetryWait } else { State::Dispatching };
+        assert_eq!(two.state(id).await, expected, "an attempt is its claim's, and a claim that was lost is over");
+        one.accounts_close().await;
+    }
 }

@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sendonce::clock::{Clock as _, ManualClock};
-use sendonce::domain::audit::Record;
 use sendonce::domain::ids::{BootId, KeyedHash, NodeName, NotificationId, ProviderMessageId, ProviderName, Tenant};
 use sendonce::domain::receipt::Receipt;
 use sendonce::domain::time::Timestamp;
 use sendonce::store::nodes::{Enrolled, Nodes, Renewed, Rung};
 use sendonce::store::postgres::{PostgresOptions, PostgresStore};
 use sendonce::store::rows::{
-    AccountCounts, AccountFault, HighWater, Known, LogFilter, LogRow, NotificationRow, NotificationUpdate, Queue,
-    StatusRow, StatusSelector, UnknownFilter, UnknownRow, WorkCounts, WorkRow, WorkUpdate,
+    AccountCounts, AccountFault, Changes, Due, HighWater, Known, LogFilter, LogRow, NotificationRow, Queue, StatusRow,
+    StatusSelector, UnknownFilter, UnknownRow, WorkCounts, WorkRow,
 };
 use sendonce::store::{Reader, Store, StoreError, Transaction};
 
@@ -143,6 +142,10 @@ pub fn faulty_postgres(database: Arc<Database>, faults: &Arc<Faults>) -> Opener 
 
 #[async_trait]
 impl Store for FaultyStore {
+    fn writers(&self) -> usize {
+        self.inner.writers()
+    }
+
     async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
         self.faults.pass("begin")?;
         let inner = self.inner.begin().await?;
@@ -206,14 +209,10 @@ primitives! {
     delete_notifications(ids: &[NotificationId]) -> ();
     known(wanted: &[(Tenant, KeyedHash, KeyedHash)]) -> Vec<Known>;
     notifications(ids: &[NotificationId]) -> Vec<NotificationRow>;
-    update_notifications(rows: &[NotificationUpdate]) -> ();
-    insert_work(rows: &[WorkRow]) -> ();
     work(ids: &[NotificationId]) -> Vec<WorkRow>;
-    due(queue: &Queue, now: Timestamp, limit: u32) -> Vec<WorkRow>;
-    update_work(rows: &[WorkUpdate]) -> HashSet<NotificationId>;
-    delete_work(ids: &[NotificationId]) -> ();
+    due(queue: &Queue, now: Timestamp, limit: u32) -> Vec<Due>;
     work_of_users(users: &[KeyedHash]) -> Vec<(KeyedHash, NotificationId, Timestamp)>;
-    append(records: &[Record]) -> ();
+    write(changes: &Changes) -> ();
     quotas(scopes: &[KeyedHash]) -> Vec<(KeyedHash, Timestamp)>;
     save_quotas(quotas: &[(KeyedHash, Timestamp)]) -> ();
     keep_receipts(receipts: &[Receipt], now: Timestamp) -> ();
