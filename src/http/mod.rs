@@ -10,6 +10,7 @@ pub mod server;
 
 mod audit;
 mod cancel;
+mod forms;
 mod headers;
 mod judge;
 mod notifications;

@@ -125,12 +125,15 @@ pub struct ProblemBody<'a> {
     detail: &'a str,
     /// The field or header at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     field: Option<&'a str>,
     /// `event-already-accepted`: the id of the first notification.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     id: Option<String>,
     /// `event-already-accepted`: where the first one's status is.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     status_url: Option<String>,
 }
 
