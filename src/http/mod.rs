@@ -134,9 +134,7 @@ pub fn router(api: Arc<Api>) -> Router {
     let (routes, document) = openapi::routes().split_for_parts();
     openapi::serve_document(routes, &document)
         .fallback(async || Problem::not_found())
-        .method_not_allowed_fallback(async || {
-            Problem::new(problem::Code::MethodNotAllowed, "this resource has no such method")
-        })
+        .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .layer(axum::middleware::from_fn_with_state(api.clone(), trace::told))
         .with_state(api)
 }

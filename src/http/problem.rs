@@ -175,6 +175,11 @@ impl Problem {
         Self::new(Code::NotFound, "there is no such resource")
     }
 
+    /// The path is there, and not for this method.
+    pub fn method_not_allowed() -> Self {
+        Self::new(Code::MethodNotAllowed, "this resource has no such method")
+    }
+
     /// The ledger did not do it.
     pub fn unavailable(e: LedgerError) -> Self {
         let (why, wait) = match e {

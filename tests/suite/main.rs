@@ -15,6 +15,7 @@ mod lifecycle;
 mod mail_promise;
 mod message;
 mod nodes;
+mod openapi_contract;
 mod process;
 mod promise;
 mod real_smtp;

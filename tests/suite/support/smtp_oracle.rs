@@ -47,6 +47,12 @@ pub enum Act {
     Late(Duration, &'static str),
     /// The normal reply and these bytes in the same packet.
     Inject(&'static str),
+    /// The normal reply, and this one when the client says its next words, before the reply to those.
+    Behind(&'static str),
+    /// The normal reply, with a line more before it.
+    Wordy,
+    /// The normal reply's code on a line that promises more, and then a line with another code.
+    Mixed,
     /// These bytes as they are, and then silence.
     Half(&'static str),
     /// These bytes as they are, and then the connection is closed.
@@ -57,6 +63,8 @@ pub enum Act {
     Reset,
     /// Says nothing more.
     Stall,
+    /// Says and reads nothing more.
+    Deaf,
 }
 
 /// What the server offers and when it misbehaves.
@@ -135,8 +143,9 @@ pub struct Received {
     pub mail_parameters: String,
     /// The message without its dots doubled.
     pub data: Vec<u8>,
-    /// Its script answers it with a 2yz.
-    pub accepted: bool,
+    /// The server has it or, as far as a client can tell, may have it: whatever becomes of the answer, unless that is a
+    /// complete 4yz or 5yz other than 421.
+    pub taken: bool,
     /// Which connection it came on, counted from 1.
     pub connection: usize,
 }
@@ -244,6 +253,12 @@ impl SmtpOracle {
     }
 }
 
+/// A reply that says, all its lines through, that the message was not taken.
+fn refuses(reply: &str) -> bool {
+    let code = reply.get(..3).unwrap_or_default();
+    code.starts_with(['4', '5']) && code != "421" && reply.split("\r\n").all(|line| line.starts_with(code))
+}
+
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
@@ -330,6 +345,15 @@ impl Dialogue {
                 self.write(&format!("{normal}\r\n{extra}")).await?;
                 Ok(true)
             }
+            Act::Behind(reply) => {
+                self.say(normal).await?;
+                if matches!(self.io.read_buf(&mut self.unread).await, Ok(0) | Err(_)) {
+                    return Err(Over);
+                }
+                self.say(reply).await
+            }
+            Act::Wordy => self.say(&format!("{}-more\r\n{normal}", &normal[..3])).await,
+            Act::Mixed => self.say(&format!("{}-one\r\n554 two", &normal[..3])).await,
             Act::Half(text) => {
                 self.write(text).await?;
                 Err(self.stall().await)
@@ -340,6 +364,7 @@ impl Dialogue {
             }
             Act::Close | Act::Reset => Err(Over),
             Act::Stall => Err(self.stall().await),
+            Act::Deaf => std::future::pending().await,
         }
     }
 
@@ -477,12 +502,11 @@ impl Dialogue {
         }
         let connection = self.connection;
         let act = self.next_act(Stage::Dot);
-        let accepted = match &act {
-            Act::Normal | Act::Inject(_) => true,
-            Act::Reply(reply) | Act::ReplyClose(reply) | Act::Late(_, reply) => reply.starts_with('2'),
-            _ => false,
+        let taken = match &act {
+            Act::Reply(reply) | Act::ReplyClose(reply) | Act::Late(_, reply) => !refuses(reply),
+            _ => true,
         };
-        let received = Received { from, to, mail_parameters, data, accepted, connection };
+        let received = Received { from, to, mail_parameters, data, taken, connection };
         let count = {
             let mut seen = self.shared.seen.lock().expect("the counts");
             seen.messages.push(received);
