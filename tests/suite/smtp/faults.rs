@@ -30,9 +30,11 @@ use futures_util::StreamExt as _;
 use super::*;
 use Act::{Behind, Deaf, Inject, Mixed, Stall, Wordy};
 
+/// How many cases the grid has.
+const CELLS: usize = 165;
 const GRID: &str = "
 stage    over  4yz    5yz    421    closed reset  silent half   cut    lines  mixed  twice  behind noise
-greeting clear -busy  -busy  -busy  -lost  -lost  -stall -stall -lost  +      -odd   -odd   -odd   -odd
+greeting clear -busy  -busy  -busy  -lost  -gone  -stall -stall -lost  +      -odd   -odd   -odd   -odd
 ehlo     clear -busy  -busy  -busy  -lost  -lost  -stall -stall -lost  +      -odd   -odd   -odd   -odd
 starttls clear -tls   #tls   -tls   -lost  -lost  -stall -stall -lost  +      -odd   -odd   #tls   -odd
 tls      clear #tls   #tls   #tls   -tls   -tls   -stall -stall -tls   #tls   #tls   #tls   .      #tls
@@ -52,23 +54,26 @@ const BRIEF: Duration = Duration::from_millis(400);
 /// Everywhere else: long enough for a busy machine.
 const PATIENT: Duration = Duration::from_secs(30);
 /// More than a socket holds, so that the whole body leaves only if the server reads it.
-const LONG_BODY: usize = 6 * 1024 * 1024;
+const LONG_BODY: usize = 5 * 1024 * 1024;
 
-fn meaning(cell: &str) -> (OutcomeClass, Reason) {
+/// What a cell allows.
+fn meaning(cell: &str) -> &'static [(OutcomeClass, Reason)] {
     match cell {
-        "+" => (Accepted, Reason::Ok),
-        "-busy" => (NotSent, Reason::TemporarilyRefused),
-        "-lost" => (NotSent, Reason::LostBeforeCommit),
-        "-stall" => (NotSent, Reason::StalledBeforeCommit),
-        "-odd" => (NotSent, Reason::ProtocolBeforeCommit),
-        "-tls" => (NotSent, Reason::Tls),
-        "!no" => (RefusedMessage, Reason::MessageRefused),
-        "#no" => (RefusedAccount, Reason::AccountRefused),
-        "#tls" => (RefusedAccount, Reason::TlsRequired),
-        "?fault" => (Unknown, Reason::ServerFault),
-        "?lost" => (Unknown, Reason::LostAnswer),
-        "?time" => (Unknown, Reason::AnswerTimeout),
-        "?odd" => (Unknown, Reason::UnreadableAnswer),
+        // Whether connect(2) saw it already is the kernel's affair.
+        "-gone" => &[(NotSent, Reason::LostBeforeCommit), (NotSent, Reason::Connect)],
+        "+" => &[(Accepted, Reason::Ok)],
+        "-busy" => &[(NotSent, Reason::TemporarilyRefused)],
+        "-lost" => &[(NotSent, Reason::LostBeforeCommit)],
+        "-stall" => &[(NotSent, Reason::StalledBeforeCommit)],
+        "-odd" => &[(NotSent, Reason::ProtocolBeforeCommit)],
+        "-tls" => &[(NotSent, Reason::Tls)],
+        "!no" => &[(RefusedMessage, Reason::MessageRefused)],
+        "#no" => &[(RefusedAccount, Reason::AccountRefused)],
+        "#tls" => &[(RefusedAccount, Reason::TlsRequired)],
+        "?fault" => &[(Unknown, Reason::ServerFault)],
+        "?lost" => &[(Unknown, Reason::LostAnswer)],
+        "?time" => &[(Unknown, Reason::AnswerTimeout)],
+        "?odd" => &[(Unknown, Reason::UnreadableAnswer)],
         _ => panic!("{cell} means nothing"),
     }
 }
@@ -146,7 +151,7 @@ struct Cell {
     secured: bool,
     after_tls: bool,
     column: &'static str,
-    expected: (OutcomeClass, Reason),
+    expected: &'static [(OutcomeClass, Reason)],
 }
 
 fn cells() -> Vec<Cell> {
@@ -165,7 +170,8 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-async fn play(cell: Cell, pki: &Pki) {
+/// Plays a cell; tells what is wrong.
+async fn play(cell: Cell, pki: &Pki) -> Option<String> {
     let Cell { what, stage, secured: under_tls, after_tls, column, expected } = cell;
     let good = || if under_tls { Script::starttls(pki.good()).login("mailer", PASSWORD) } else { Script::plain() };
     let act = act(column, stage);
@@ -184,11 +190,15 @@ async fn play(cell: Cell, pki: &Pki) {
 
     let mut message = dispatch(&index, 1, 1, email("user@example.net"));
     if stage == Stage::Body {
-        message.content.mail.as_mut().expect("a mail").text = "0123456789abcde\n".repeat(LONG_BODY / 16);
+        message.content.mail.as_mut().expect("a mail").text = "x".repeat(LONG_BODY);
     }
     let outcome = provider.send(&message, &open_gate()).await;
-    assert_eq!((outcome.class, outcome.reason), expected, "{what}");
-    holds_of(&oracle, 1, outcome.class, &what);
+    if !expected.contains(&(outcome.class, outcome.reason)) {
+        return Some(format!("{what}: {} {}", outcome.class, outcome.reason));
+    }
+    if let Some(lie) = contradiction(&oracle, 1, outcome.class) {
+        return Some(format!("{what}: {lie}"));
+    }
     if stage == Stage::Quit {
         oracle.wait_until("QUIT", |o| o.commands().iter().any(|verb| verb == "QUIT")).await;
     }
@@ -197,20 +207,25 @@ async fn play(cell: Cell, pki: &Pki) {
     oracle.play(good());
     for attempt in 1..=2 {
         let message = dispatch(&index, 2, attempt, email("user@example.net"));
-        let class = provider.send(&message, &open_gate()).await.class;
-        holds_of(&oracle, 2, class, &what);
-        match class {
-            Accepted => return,
-            _ => assert_eq!((class, column), (NotSent, "behind"), "{what}: the next message"),
+        let next = provider.send(&message, &open_gate()).await;
+        if let Some(lie) = contradiction(&oracle, 2, next.class) {
+            return Some(format!("{what}, the next message: {lie}"));
+        }
+        match next.class {
+            Accepted => return None,
+            NotSent if column == "behind" => {}
+            _ => return Some(format!("{what}, the next message: {} {}", next.class, next.reason)),
         }
     }
-    panic!("{what}: the next message did not leave");
+    Some(format!("{what}: the next message did not leave"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_fault_at_every_stage_ends_as_the_grid_says() {
     let pki = Pki::new();
     let cells = cells();
-    assert_eq!(cells.len(), 165, "a cell was lost");
-    futures_util::stream::iter(cells).for_each_concurrent(16, |cell| play(cell, &pki)).await;
+    assert_eq!(cells.len(), CELLS, "a cell was lost");
+    let played = futures_util::stream::iter(cells).map(|cell| play(cell, &pki)).buffer_unordered(16);
+    let wrong: Vec<String> = played.filter_map(std::future::ready).collect().await;
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
