@@ -5,13 +5,13 @@
 
 pub mod admin;
 pub mod auth;
+pub mod headers;
 pub mod problem;
 pub mod server;
 
 mod audit;
 mod cancel;
 mod forms;
-mod headers;
 mod judge;
 mod notifications;
 mod openapi;

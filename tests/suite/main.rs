@@ -6,6 +6,7 @@ mod audit;
 mod bounds;
 mod cli;
 mod dispatch;
+mod fuzz;
 mod http_api;
 mod http_provider;
 mod ledger;

@@ -30,8 +30,6 @@ use futures_util::StreamExt as _;
 use super::*;
 use Act::{Behind, Deaf, Inject, Mixed, Stall, Wordy};
 
-/// How many cases the grid has.
-const CELLS: usize = 165;
 const GRID: &str = "
 stage    over  4yz    5yz    421    closed reset  silent half   cut    lines  mixed  twice  behind noise
 greeting clear -busy  -busy  -busy  -lost  -gone  -stall -stall -lost  +      -odd   -odd   -odd   -odd
@@ -49,6 +47,8 @@ dot      tls   -busy  !no    ?fault ?lost  ?lost  ?time  ?time  ?lost  +      ?o
 quit     clear +      +      +      +      +      +      +      +      +      +      +      .      +
 ";
 
+/// How many cases the grid has.
+const CELLS: usize = 165;
 /// At the stage where the server is silent.
 const BRIEF: Duration = Duration::from_millis(400);
 /// Everywhere else: long enough for a busy machine.
