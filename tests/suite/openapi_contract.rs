@@ -18,8 +18,10 @@ async fn holds_to(document: &str, base: &str, key: &str, examples: u8, more: &[&
     let program = std::env::var("SENDONCE_TEST_SCHEMATHESIS")
         .expect("SENDONCE_TEST_SCHEMATHESIS must name the program schemathesis");
     let dir = tempfile::tempdir().expect("a directory");
-    let mut command = Command::new(program);
-    command.current_dir(dir.path()).args(["run", document, "--url", base, "--no-color"]);
+    // On a failure it looks for more of them: nobody waits for that for ever.
+    let mut command = Command::new("timeout");
+    command.current_dir(dir.path()).args(["--kill-after=10", "180", &program]);
+    command.args(["run", document, "--url", base, "--no-color"]);
     command.args(["--header", &format!("Authorization: Bearer {key}"), "--request-timeout", "30"]);
     command.args(["--generation-deterministic", "--max-examples", &examples.to_string()]);
     command.args(["--checks", "all", "--exclude-checks", ALL_BUT, "--no-shrink", "--max-failures", "10"]).args(more);
