@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Sets up and runs every test. Needs a Rust toolchain, a C compiler, and Python 3 with venv; the rest it brings itself:
-# a mail server that we did not write (aiosmtpd) goes into a virtual environment below target/, and PostgreSQL, where the
-# machine has none of version 15 or newer, comes from the distribution (apt-get, as root). The tests start clusters of
-# their own; nothing is done to one that runs already.
+# Sets up and runs every test. Needs a Rust toolchain, a C compiler, and Python 3.11 or newer with venv; the rest it brings
+# itself: a mail server and a reader of OpenAPI documents that we did not write (aiosmtpd, schemathesis) go into a virtual
+# environment below target/, and PostgreSQL, where the machine has none of version 15 or newer, comes from the
+# distribution (apt-get, as root). The tests start clusters of their own; nothing is done to one that runs already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-venv="${CARGO_TARGET_DIR:-target}/aiosmtpd"
-if ! "$venv/bin/python" -c 'import aiosmtpd' 2>/dev/null; then
+venv="${CARGO_TARGET_DIR:-target}/python"
+if ! cmp -s tests/requirements.txt "$venv/requirements.txt"; then
     python3 -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'aiosmtpd==1.4.6'
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt
+    cp tests/requirements.txt "$venv/requirements.txt"
 fi
-SENDONCE_TEST_AIOSMTPD_PYTHON="$(cd "$venv/bin" && pwd)/python"
-export SENDONCE_TEST_AIOSMTPD_PYTHON
+venv="$(cd "$venv/bin" && pwd)"
+export SENDONCE_TEST_AIOSMTPD_PYTHON="$venv/python"
+export SENDONCE_TEST_SCHEMATHESIS="$venv/schemathesis"
 
 # Prints the directory of the newest PostgreSQL server's programs.
 postgres_bin() {

@@ -121,6 +121,7 @@ mod tests {
     #[test]
     fn limits_count_spellings_of_one_address_together() {
         assert_eq!(sms("+4407911123456").canonical(), sms("+447911123456").canonical());
+        assert_eq!(sms("+54006291512345").canonical(), sms("+546291512345").canonical());
         assert_eq!(email("u@BÜCHER.example").canonical(), email("u@xn--bcher-kva.example").canonical());
         assert_ne!(email("User@example.org").canonical(), email("user@example.org").canonical());
     }

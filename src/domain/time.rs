@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Datelike as _, SecondsFormat, Utc};
 
 /// A wall-clock instant in microseconds since the Unix epoch.
 ///
@@ -31,9 +31,14 @@ impl Timestamp {
     /// Parses RFC 3339 with any offset. A leap second (`:60`) is read as the second that follows it.
     ///
     /// # Errors
-    /// [`NotATime`] for anything that RFC 3339 section 5.6 does not allow.
+    /// [`NotATime`] for anything that RFC 3339 section 5.6 does not allow, and for what its offset carries out of the years
+    /// 0000 to 9999, so that it could not be told in that form.
     pub fn parse_rfc3339(text: &str) -> Result<Self, NotATime> {
-        DateTime::parse_from_rfc3339(text).map(|t| Self(t.timestamp_micros())).map_err(|_| NotATime)
+        let time = DateTime::parse_from_rfc3339(text).map_err(|_| NotATime)?.to_utc();
+        let micros = time.timestamp_micros();
+        // A leap second counts as the one after it.
+        let year = DateTime::<Utc>::from_timestamp_micros(micros).ok_or(NotATime)?.year();
+        if (0..=9999).contains(&year) { Ok(Self(micros)) } else { Err(NotATime) }
     }
 
     /// This instant moved into the future by `by`.
@@ -82,7 +87,10 @@ mod tests {
         ] {
             assert_eq!(Timestamp::parse_rfc3339(text).map(Timestamp::micros), Ok(micros), "{text}");
         }
-        for text in ["", "tomorrow", "2026-11-29 14:00", "2026-11-29T14:00:00", "2026-13-01T00:00:00Z"] {
+        let beyond = ["9999-12-31T23:59:59-00:01", "9999-12-31T23:59:60Z", "0000-01-01T00:00:00+00:01"];
+        for text in
+            ["", "tomorrow", "2026-11-29 14:00", "2026-11-29T14:00:00", "2026-13-01T00:00:00Z"].iter().chain(&beyond)
+        {
             assert_eq!(Timestamp::parse_rfc3339(text), Err(NotATime), "{text}");
         }
     }

@@ -1,15 +1,18 @@
-//! The admin listener: is the process alive, does it take work, and its numbers.
+//! The admin listener: is the process alive, does it take work, its numbers, and the document of all this.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
+use utoipa::openapi::{InfoBuilder, OpenApiBuilder};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
+use super::openapi::serve_document;
 use super::problem::Problem;
 use super::request::Json;
 use crate::metrics::Metrics;
@@ -26,29 +29,54 @@ pub struct Admin {
     pub metrics: Metrics,
 }
 
-#[derive(Serialize)]
+/// Whether it takes work.
+#[derive(Serialize, utoipa::ToSchema)]
 struct Ready {
+    /// There is no reason against it.
     ready: bool,
+    /// Why not.
     reasons: Vec<String>,
 }
 
-/// `/healthz`, `/readyz` and `/metrics`.
+/// `/healthz`, `/readyz`, `/metrics`, and `/openapi.json` that tells of them.
 pub fn router(admin: Admin) -> Router {
-    Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
+    let info = InfoBuilder::new().title("sendonce, admin listener").version(env!("CARGO_PKG_VERSION")).build();
+    let (routes, document) = OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info).build())
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
+        .routes(routes!(metrics))
+        .split_for_parts();
+    serve_document(routes, &document)
         .fallback(async || Problem::not_found())
+        .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .with_state(admin)
 }
 
+/// The process is alive.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "It is", body = String, content_type = "text/plain")))]
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it takes work.
+#[utoipa::path(
+    get, path = "/readyz",
+    responses(
+        (status = 200, description = "It does", body = Ready),
+        (status = 503, description = "It does not; says why", body = Ready),
+    )
+)]
 async fn readyz(State(admin): State<Admin>) -> Response {
     let reasons = (admin.readiness)();
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Ready { ready: reasons.is_empty(), reasons })).into_response()
 }
 
-/// OpenMetrics 1.0, section "Content-Type".
+/// The numbers, in the text form of OpenMetrics 1.0 (section "Content-Type").
+#[utoipa::path(
+    get, path = "/metrics",
+    responses((status = 200, description = "The numbers", body = String, content_type = "application/openmetrics-text"))
+)]
 async fn metrics(State(admin): State<Admin>) -> Response {
     let text = admin.metrics.encode();
     if text.is_empty() {

@@ -10,6 +10,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 
 use super::Api;
 use super::auth::{Principal, Role};
+use super::forms;
 use super::problem::{Problem, ProblemBody};
 use super::request::{Json, Query};
 use crate::audit::{self, Account, Format};
@@ -22,12 +23,12 @@ use crate::store::rows::LogFilter;
 #[utoipa::path(
     get, path = "/v1/audit", operation_id = "export_audit", security(("key" = [])),
     params(
-        ("format" = Option<String>, Query, description = "ndjson (the default) or csv"),
-        ("from" = Option<String>, Query, description = "From this time on (RFC 3339)"),
-        ("to" = Option<String>, Query, description = "Before this time (RFC 3339)"),
-        ("notification" = Option<String>, Query, description = "Only of this notification"),
-        ("event_id" = Option<String>, Query, description = "Only of this event"),
-        ("what" = Option<String>, Query, description = "Only this kind of record"),
+        ("format" = Option<forms::Format>, Query, description = "ndjson (the default) or csv"),
+        ("from" = Option<forms::Time>, Query, description = "From this time on (RFC 3339)"),
+        ("to" = Option<forms::Time>, Query, description = "Before this time (RFC 3339)"),
+        ("notification" = Option<forms::Id>, Query, description = "Only of this notification"),
+        ("event_id" = Option<forms::Name>, Query, description = "Only of this event"),
+        ("what" = Option<forms::What>, Query, description = "Only this kind of record"),
     ),
     responses(
         (status = 200, description = "Records in order of position; a broken connection means that it is not all",

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::auth::{Principal, Role};
+use super::forms;
 use super::problem::{Problem, ProblemBody};
 use super::request::{Json, Segment};
 use crate::domain::ids::NotificationId;
@@ -17,18 +18,20 @@ use crate::ledger::CancelAnswer;
 #[derive(Serialize, ToSchema)]
 pub(super) struct Cancelled {
     /// Which notification.
+    #[schema(value_type = forms::Id)]
     id: String,
     /// `cancelled`: it had not left and never will. `marked`: it may have left, and no further attempt is made.
     /// `already_final`: it was over.
     result: &'static str,
     /// Its state now.
+    #[schema(value_type = forms::State)]
     state: &'static str,
 }
 
 /// Cancels a notification. A repeat gives the same answer or `already_final`.
 #[utoipa::path(
     post, path = "/v1/notifications/{id}/cancel", operation_id = "cancel_notification", security(("key" = [])),
-    params(("id" = String, Path, description = "ntf_ and a UUID")),
+    params(("id" = forms::Id, Path, description = "ntf_ and a UUID")),
     responses(
         (status = 200, description = "What it came to", body = Cancelled),
         (status = 401, description = "No valid key", body = ProblemBody, content_type = "application/problem+json"),

@@ -5,12 +5,13 @@
 
 pub mod admin;
 pub mod auth;
+pub mod headers;
 pub mod problem;
 pub mod server;
 
 mod audit;
 mod cancel;
-mod headers;
+mod forms;
 mod judge;
 mod notifications;
 mod openapi;
@@ -133,9 +134,7 @@ pub fn router(api: Arc<Api>) -> Router {
     let (routes, document) = openapi::routes().split_for_parts();
     openapi::serve_document(routes, &document)
         .fallback(async || Problem::not_found())
-        .method_not_allowed_fallback(async || {
-            Problem::new(problem::Code::MethodNotAllowed, "this resource has no such method")
-        })
+        .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .layer(axum::middleware::from_fn_with_state(api.clone(), trace::told))
         .with_state(api)
 }

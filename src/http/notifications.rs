@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
 use super::auth::{Principal, Role};
+use super::forms;
 use super::headers::{REPLAYED, idempotency_key, json_only};
 use super::problem::{Code, Problem, ProblemBody};
 use super::request::{Json, Query, Segment, body};
@@ -31,64 +32,35 @@ const READERS: &[Role] = &[Role::Sender, Role::Auditor, Role::Operator];
 #[schema(as = Accepted)]
 pub(super) struct AcceptedBody {
     /// `ntf_` and a UUID.
-    #[schema(value_type = String)]
+    #[schema(value_type = forms::Id)]
     id: NotificationId,
     /// The app's name for the event.
-    #[schema(value_type = String)]
+    #[schema(value_type = forms::Name)]
     event_id: EventId,
     /// Always `accepted`.
-    #[schema(value_type = String)]
+    #[schema(value_type = forms::State)]
     state: Stands,
     /// Where its status is.
     status_url: String,
-    /// When the token dies (RFC 3339), as the first request said.
+    /// When the token dies, as the first request said.
+    #[schema(value_type = forms::Time)]
     expires_at: String,
-}
-
-/// The body of `POST /v1/notifications`, for the document; it is read by a stricter reader.
-#[derive(utoipa::ToSchema)]
-#[schema(as = Event)]
-#[expect(dead_code, reason = "tells the form only")]
-pub(super) struct EventForm {
-    /// The app's name for the event: 1 to 255 of `A-Z a-z 0-9 . _ : -`.
-    event_id: String,
-    /// A configured kind of message.
-    kind: String,
-    /// One address, or up to 8 in the order in which they may be tried.
-    to: Vec<AddressForm>,
-    /// A language tag; the kind's default when it is missing.
-    locale: Option<String>,
-    /// Values for the template; secret.
-    data: Option<std::collections::BTreeMap<String, String>>,
-    /// The person, opaque; the first address when it is missing.
-    user: Option<String>,
-    /// When the token dies (RFC 3339); this or `expires_in`.
-    expires_at: Option<String>,
-    /// Seconds until the token dies.
-    expires_in: Option<u64>,
-    /// When the event happened (RFC 3339).
-    occurred_at: Option<String>,
-}
-
-/// One address: exactly one of the two.
-#[derive(utoipa::ToSchema)]
-#[schema(as = Address)]
-#[expect(dead_code, reason = "tells the form only")]
-struct AddressForm {
-    /// A phone number in E.164 form.
-    sms: Option<String>,
-    /// A mail address.
-    email: Option<String>,
 }
 
 /// Posts an event. Repeat it with the same key until it is answered.
 #[utoipa::path(
     post, path = "/v1/notifications", operation_id = "post_event", security(("key" = [])),
-    request_body = inline(EventForm),
-    params(("Idempotency-Key" = String, Header, description = "1 to 255 of A-Z a-z 0-9 . _ : -, quoted or bare")),
+    request_body = inline(forms::Event),
+    params(("Idempotency-Key" = forms::KeyHeader, Header, description = "Names the command; the same on every repeat")),
     responses(
         (status = 202, description = "Stored, or stored before (Idempotency-Replayed: true)", body = AcceptedBody,
-            headers(("Location" = String), ("Idempotency-Replayed" = String))),
+            headers(("Location" = String), ("Idempotency-Replayed" = String)),
+            links(
+                ("get" = (operation_id = "get_notification", parameters(("id" = "$response.body#/id")))),
+                ("find" = (operation_id = "find_notification", parameters(("event_id" = "$response.body#/event_id")))),
+                ("cancel" = (operation_id = "cancel_notification", parameters(("id" = "$response.body#/id")))),
+                ("resolve" = (operation_id = "resolve_unknown", parameters(("id" = "$response.body#/id")))),
+            )),
         (status = 400, description = "Malformed; names the field", body = ProblemBody, content_type = "application/problem+json"),
         (status = 401, description = "No valid key", body = ProblemBody, content_type = "application/problem+json"),
         (status = 403, description = "Role or country", body = ProblemBody, content_type = "application/problem+json"),
@@ -192,8 +164,8 @@ fn accepted_response(accepted: Accepted, replayed: bool) -> Response {
 #[utoipa::path(
     get, path = "/v1/notifications/{id}", operation_id = "get_notification", security(("key" = [])),
     params(
-        ("id" = String, Path, description = "ntf_ and a UUID"),
-        ("wait" = Option<String>, Query, description = "Such as 20s, at most 60s: answers when it is final or, with If-None-Match, when it has changed"),
+        ("id" = forms::Id, Path, description = "ntf_ and a UUID"),
+        ("wait" = Option<forms::Wait>, Query, description = "Such as 20s, at most 60s: answers when it is final or, with If-None-Match, when it has changed"),
     ),
     responses(
         (status = 200, description = "How it stands", body = Status, headers(("ETag" = String))),
@@ -224,9 +196,9 @@ pub(super) async fn get(
 #[utoipa::path(
     get, path = "/v1/notifications", operation_id = "find_notification", security(("key" = [])),
     params(
-        ("event_id" = Option<String>, Query, description = "This or idempotency_key"),
-        ("idempotency_key" = Option<String>, Query, description = "This or event_id"),
-        ("wait" = Option<String>, Query, description = "As for one notification"),
+        ("event_id" = Option<forms::Name>, Query, description = "This or idempotency_key"),
+        ("idempotency_key" = Option<forms::Name>, Query, description = "This or event_id"),
+        ("wait" = Option<forms::Wait>, Query, description = "As for one notification"),
     ),
     responses(
         (status = 200, description = "How it stands", body = Status, headers(("ETag" = String))),

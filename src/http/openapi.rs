@@ -10,7 +10,7 @@ use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, audit, cancel, notifications, receipts, resolve, unknown};
+use super::{Api, audit, cancel, forms, notifications, receipts, resolve, unknown};
 
 fn head() -> OpenApi {
     let info = InfoBuilder::new()
@@ -22,7 +22,14 @@ fn head() -> OpenApi {
         ))
         .build();
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
-    let components = ComponentsBuilder::new().security_scheme("key", bearer).build();
+    // The forms of parameters: only those of bodies are gathered from the routes.
+    let components = ComponentsBuilder::new()
+        .security_scheme("key", bearer)
+        .schema_from::<forms::KeyHeader>()
+        .schema_from::<forms::Wait>()
+        .schema_from::<forms::Format>()
+        .schema_from::<forms::What>()
+        .build();
     OpenApiBuilder::new().info(info).components(Some(components)).build()
 }
 
@@ -45,7 +52,11 @@ pub fn document() -> OpenApi {
     routes().into_openapi()
 }
 
-pub(super) fn serve_document(router: Router<Arc<Api>>, document: &OpenApi) -> Router<Arc<Api>> {
+/// Serves `document` beside its routes.
+pub(super) fn serve_document<S>(router: Router<S>, document: &OpenApi) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
     let text: Arc<str> = document.to_json().unwrap_or_default().into();
     let answer = async move || ([(CONTENT_TYPE, "application/json")], text.to_string());
     router.route("/openapi.json", get(answer))
@@ -54,6 +65,25 @@ pub(super) fn serve_document(router: Router<Arc<Api>>, document: &OpenApi) -> Ro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn leads_somewhere(value: &serde_json::Value, document: &serde_json::Value) {
+        match value {
+            serde_json::Value::Object(members) => {
+                if let Some(at) = members.get("$ref").and_then(|at| at.as_str()) {
+                    assert!(document.pointer(at.trim_start_matches('#')).is_some(), "{at}");
+                }
+                members.values().for_each(|value| leads_somewhere(value, document));
+            }
+            serde_json::Value::Array(items) => items.iter().for_each(|value| leads_somewhere(value, document)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_in_the_document_leads_somewhere() {
+        let document = serde_json::to_value(document()).expect("serialises");
+        leads_somewhere(&document, &document);
+    }
 
     #[test]
     fn every_route_is_documented_with_its_answers() {

@@ -125,12 +125,15 @@ pub struct ProblemBody<'a> {
     detail: &'a str,
     /// The field or header at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     field: Option<&'a str>,
     /// `event-already-accepted`: the id of the first notification.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     id: Option<String>,
     /// `event-already-accepted`: where the first one's status is.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     status_url: Option<String>,
 }
 
@@ -170,6 +173,11 @@ impl Problem {
     /// The path leads nowhere, as far as this caller may know.
     pub fn not_found() -> Self {
         Self::new(Code::NotFound, "there is no such resource")
+    }
+
+    /// The path is there, and not for this method.
+    pub fn method_not_allowed() -> Self {
+        Self::new(Code::MethodNotAllowed, "this resource has no such method")
     }
 
     /// The ledger did not do it.

@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use http::StatusCode;
 
 use super::Api;
+use super::forms;
 use super::problem::{Code, Problem, ProblemBody};
 use super::request::{Segment, body};
 use crate::domain::ids::ProviderName;
@@ -20,7 +21,7 @@ const MAX_BODY: usize = 256 * 1024;
 /// Takes receipts. 200 only after they are stored; a provider sends again what was not answered so.
 #[utoipa::path(
     post, path = "/v1/receipts/{provider}", operation_id = "post_receipts",
-    params(("provider" = String, Path, description = "A configured provider")),
+    params(("provider" = forms::Provider, Path, description = "A configured provider")),
     responses(
         (status = 200, description = "Stored, or known already, or of no interest"),
         (status = 400, description = "Proven, but not readable", body = ProblemBody, content_type = "application/problem+json"),
@@ -42,7 +43,7 @@ pub(super) async fn post(
 /// Takes a receipt whose fields stand in the query.
 #[utoipa::path(
     get, path = "/v1/receipts/{provider}", operation_id = "get_receipts",
-    params(("provider" = String, Path, description = "A configured provider")),
+    params(("provider" = forms::Provider, Path, description = "A configured provider")),
     responses(
         (status = 200, description = "Stored, or known already, or of no interest"),
         (status = 400, description = "Proven, but not readable", body = ProblemBody, content_type = "application/problem+json"),

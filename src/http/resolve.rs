@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::Api;
 use super::auth::{Principal, Role};
+use super::forms;
 use super::headers::json_only;
 use super::problem::{Code, Problem, ProblemBody};
 use super::request::{Json, Segment, body};
@@ -28,42 +29,14 @@ const MAX_MANY: u64 = 1000;
 /// How many are read at once.
 const PAGE: u32 = 100;
 
-/// The form of a verdict.
-#[derive(ToSchema)]
-#[schema(as = VerdictForm)]
-#[expect(dead_code, reason = "tells the form only")]
-pub(super) struct VerdictForm {
-    /// `sent`, `not_sent` or `abandon`.
-    verdict: String,
-    /// The ticket or change that is its ground: 1 to 64 of `A-Z a-z 0-9 . _ : -`.
-    ticket: String,
-}
-
-/// The form of a verdict on many; at least one of provider, cause and before.
-#[derive(ToSchema)]
-#[schema(as = VerdictOnMany)]
-#[expect(dead_code, reason = "tells the form only")]
-pub(super) struct ManyForm {
-    /// `sent`, `not_sent` or `abandon`.
-    verdict: String,
-    /// The ticket or change that is its ground.
-    ticket: String,
-    /// Only at this provider.
-    provider: Option<String>,
-    /// Only with this cause.
-    cause: Option<String>,
-    /// Only those whose attempt ended before this time (RFC 3339).
-    before: Option<String>,
-    /// At most so many, 1 to 1000; 100 when it is missing.
-    limit: Option<u64>,
-}
-
 /// What a verdict came to.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Resolved {
     /// Which notification.
+    #[schema(value_type = forms::Id)]
     id: String,
     /// Its state now.
+    #[schema(value_type = forms::State)]
     state: &'static str,
 }
 
@@ -97,8 +70,8 @@ async fn members(api: &Api, headers: &HeaderMap, posted: Body) -> Result<Members
 /// Settles one unknown.
 #[utoipa::path(
     post, path = "/v1/notifications/{id}/resolve", operation_id = "resolve_unknown", security(("key" = [])),
-    params(("id" = String, Path, description = "ntf_ and a UUID")),
-    request_body = inline(VerdictForm),
+    params(("id" = forms::Id, Path, description = "ntf_ and a UUID")),
+    request_body = inline(forms::VerdictForm),
     responses(
         (status = 200, description = "Settled", body = Resolved),
         (status = 400, description = "Malformed", body = ProblemBody, content_type = "application/problem+json"),
@@ -175,7 +148,7 @@ fn many(mut m: Members, principal: &Principal) -> Result<Many, BadRequest> {
 /// Settles many unknowns by one verdict. Each is a step of its own: a failure leaves the earlier ones settled.
 #[utoipa::path(
     post, path = "/v1/unknown/resolve", operation_id = "resolve_unknowns", security(("key" = [])),
-    request_body = inline(ManyForm),
+    request_body = inline(forms::VerdictOnMany),
     responses(
         (status = 200, description = "How many were settled", body = ManyResolved),
         (status = 400, description = "Malformed", body = ProblemBody, content_type = "application/problem+json"),

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::auth::{Principal, Role};
+use super::forms;
 use super::problem::{Problem, ProblemBody};
 use super::request::{Json, Query};
 use super::view::waiting_for;
@@ -25,6 +26,7 @@ pub(super) struct Page {
     /// The unknowns.
     items: Vec<Item>,
     /// Where the next page begins (`after`); nothing on the last one.
+    #[schema(value_type = Option<forms::Id>)]
     next: Option<String>,
 }
 
@@ -32,26 +34,33 @@ pub(super) struct Page {
 #[derive(Serialize, ToSchema)]
 struct Item {
     /// `ntf_` and a UUID.
+    #[schema(value_type = forms::Id)]
     id: String,
     /// The app's name for the event.
+    #[schema(value_type = forms::Name)]
     event_id: String,
     /// The masked addresses.
     to: Vec<String>,
     /// Its state: `dispatch_unknown`, or a final one whose attempt is still asked about.
+    #[schema(value_type = forms::State)]
     state: &'static str,
     /// At which provider.
+    #[schema(value_type = forms::Provider)]
     provider: String,
     /// Which attempt.
     attempt: Option<u8>,
     /// Why it is unknown.
+    #[schema(value_type = Option<forms::Reason>)]
     cause: Option<&'static str>,
     /// When the attempt ended, at the latest.
     ended_at: Option<String>,
     /// `lookup`, `answer` or `operator`.
     waiting_for: Option<&'static str>,
     /// When it was accepted.
+    #[schema(value_type = forms::Time)]
     created_at: String,
     /// When the token dies.
+    #[schema(value_type = forms::Time)]
     expires_at: String,
     /// Where its status is.
     status_url: String,
@@ -81,11 +90,11 @@ impl From<&UnknownRow> for Item {
 #[utoipa::path(
     get, path = "/v1/unknown", operation_id = "list_unknowns", security(("key" = [])),
     params(
-        ("provider" = Option<String>, Query, description = "Only at this provider"),
-        ("cause" = Option<String>, Query, description = "Only with this cause"),
-        ("before" = Option<String>, Query, description = "Only those whose attempt ended before this time (RFC 3339)"),
-        ("after" = Option<String>, Query, description = "The next of the page before"),
-        ("limit" = Option<u32>, Query, description = "1 to 500; 100 when it is missing"),
+        ("provider" = Option<forms::Provider>, Query, description = "Only at this provider"),
+        ("cause" = Option<forms::Reason>, Query, description = "Only with this cause"),
+        ("before" = Option<forms::Time>, Query, description = "Only those whose attempt ended before this time (RFC 3339)"),
+        ("after" = Option<forms::Id>, Query, description = "The next of the page before"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 500, description = "1 to 500; 100 when it is missing"),
     ),
     responses(
         (status = 200, description = "A page", body = Page),

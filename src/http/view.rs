@@ -3,6 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::forms;
 use crate::domain::audit::{Record, Source, What};
 use crate::domain::lifecycle::State;
 use crate::store::rows::{Queue, StatusRow, WorkState};
@@ -11,31 +12,42 @@ use crate::store::rows::{Queue, StatusRow, WorkState};
 #[derive(Serialize, ToSchema)]
 pub(super) struct Status {
     /// `ntf_` and a UUID.
+    #[schema(value_type = forms::Id)]
     id: String,
     /// The app's name for the event.
+    #[schema(value_type = forms::Name)]
     event_id: String,
     /// Kind of message.
+    #[schema(value_type = forms::Kind)]
     kind: String,
     /// `accepted`, `dispatching`, `retry_wait`, `dispatch_unknown`, `dispatched`, `failed`, `expired`, `cancelled` or `superseded`.
+    #[schema(value_type = forms::State)]
     state: &'static str,
     /// Whether it was handed to a provider: `no`, `yes` or `unknown`.
+    #[schema(value_type = forms::Sent)]
     sent: &'static str,
     /// What receipts say: `none`, `delivered` or `undelivered`.
+    #[schema(value_type = forms::Delivery)]
     delivery: &'static str,
     /// The masked addresses, in order.
     to: Vec<String>,
     /// When it was accepted (RFC 3339).
+    #[schema(value_type = forms::Time)]
     created_at: String,
     /// When the token dies.
+    #[schema(value_type = forms::Time)]
     expires_at: String,
     /// When the state became final.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = forms::Time, required = false)]
     finished_at: Option<String>,
     /// What happens next: `provider`, `answer`, `lookup` or `operator`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     waiting_for: Option<&'static str>,
     /// Why it is unknown, or why it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = forms::Reason, required = false)]
     cause: Option<&'static str>,
     /// What was asked while an attempt could not be recalled.
     marks: Marks,
@@ -60,14 +72,19 @@ struct Attempt {
     /// Counted from 1.
     number: u8,
     /// At which provider.
+    #[schema(value_type = Option<forms::Provider>)]
     provider: Option<String>,
     /// When it was recorded.
+    #[schema(value_type = forms::Time)]
     began_at: String,
     /// When its outcome was; nothing while it is under way.
+    #[schema(value_type = Option<forms::Time>)]
     ended_at: Option<String>,
     /// `accepted`, `refused.message`, `refused.account`, `not_sent`, `unknown` or `never_began`.
+    #[schema(value_type = Option<forms::Outcome>)]
     outcome: Option<&'static str>,
     /// Why, from a closed set.
+    #[schema(value_type = Option<forms::Reason>)]
     reason: Option<&'static str>,
     /// The provider's id of the message.
     message_id: Option<String>,

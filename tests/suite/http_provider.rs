@@ -5,6 +5,7 @@ mod faults;
 mod manifests;
 mod receipts;
 mod requests;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use sendonce::clock::ManualClock;
 use sendonce::domain::address::{Address, MailAddress, PhoneNumber};
 use sendonce::domain::content::{Channel, Content, Mail};
 use sendonce::domain::ids::{NotificationId, ProviderName};
-use sendonce::domain::outcome::{Outcome, OutcomeClass};
+use sendonce::domain::outcome::{Outcome, OutcomeClass, Reason};
 use sendonce::domain::time::Timestamp;
 use sendonce::provider::gate::Gate;
 use sendonce::provider::http_provider::{HttpProvider, HttpTimeouts, SettingMistake};

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 
 use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
@@ -38,16 +39,22 @@ impl MailAddress {
             return Err(BadAddress::LocalPart);
         }
         let uts46 = Uts46::new();
-        let domain = uts46
-            .to_ascii(given.as_bytes(), AsciiDenyList::STD3, Hyphens::CheckFirstLast, DnsLength::Verify)
-            .map_err(|_| BadAddress::Domain)?
-            .into_owned();
+        let to_ascii = |domain: &str| {
+            let ascii =
+                uts46.to_ascii(domain.as_bytes(), AsciiDenyList::STD3, Hyphens::CheckFirstLast, DnsLength::Verify);
+            ascii.map(Cow::into_owned).map_err(|_| BadAddress::Domain)
+        };
+        let domain = to_ascii(given)?;
         // A numeric last label is an IP address, never a name (RFC 3696 section 2).
         if domain.rsplit('.').next().is_none_or(|last| last.bytes().all(|b| b.is_ascii_digit())) {
             return Err(BadAddress::Domain);
         }
         let (unicode, valid) = uts46.to_unicode(domain.as_bytes(), AsciiDenyList::STD3, Hyphens::CheckFirstLast);
         valid.map_err(|_| BadAddress::Domain)?;
+        // A label that decodes to another A-label has no form that reads back, and the store keeps the decoded one.
+        if to_ascii(&unicode)? != domain {
+            return Err(BadAddress::Domain);
+        }
         let shown = format!("{local}@{unicode}");
         let address = Self { shown, at: local.len(), domain };
         let too_long = address.shown.len() > Self::MAX || address.at + 1 + address.domain.len() > Self::MAX;
@@ -218,6 +225,7 @@ mod tests {
             ("user@example..org", BadAddress::Domain),
             ("user@example.org.", BadAddress::Domain),
             ("user@xn--zzzzzz99999.org", BadAddress::Domain),
+            ("user@xn--xn--bcher-kva.example", BadAddress::Domain),
         ] {
             assert_eq!(MailAddress::parse(text), Err(why), "{text:?}");
         }

@@ -27,12 +27,21 @@ struct Plan {
 
 impl Plan {
     fn of(parsed: &Parsed) -> Self {
+        let e164 = |parsed: &Parsed| PHONE_NUMBER_UTIL.format(parsed, PhoneNumberFormat::E164).into_owned();
+        let mut canonical = e164(parsed);
+        // A prefix may have been left in more than once; each reading takes one away.
+        while let Ok(shorter) = PHONE_NUMBER_UTIL.parse(&canonical, None).map(|again| e164(&again))
+            && shorter.len() < canonical.len()
+        {
+            canonical.zeroize();
+            canonical = shorter;
+        }
         let region = PHONE_NUMBER_UTIL.get_region_for_number(parsed);
         let country = region.and_then(|region| <[u8; 2]>::try_from(region.as_region_str().as_bytes()).ok());
         Self {
             code: parsed.country_code.to_string(),
             country: country.filter(|code| code.iter().all(u8::is_ascii_uppercase)),
-            canonical: Some(PHONE_NUMBER_UTIL.format(parsed, PhoneNumberFormat::E164).into_owned()),
+            canonical: Some(canonical),
         }
     }
 }

@@ -6,11 +6,12 @@
 //! dropped; one is used again only after a complete 2yz to the dot.
 
 mod classify;
-mod reply;
 mod session;
 mod settings;
 mod tls;
-mod wire;
+
+pub mod reply;
+pub mod wire;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// One complete reply. Its text may hold addresses, so it has no way out but [`Reply::keywords`] and [`Reply::queue_id`].
-pub(super) struct Reply {
+pub struct Reply {
     code: u16,
     lines: Vec<String>,
 }
@@ -46,12 +46,12 @@ impl Reply {
     }
 
     /// The reply code, 200 to 599.
-    pub(super) const fn code(&self) -> u16 {
+    pub const fn code(&self) -> u16 {
         self.code
     }
 
     /// Subject and detail of the enhanced status code, when there is one that fits the reply code's class.
-    pub(super) fn enhanced(&self) -> Option<(u16, u16)> {
+    pub fn enhanced(&self) -> Option<(u16, u16)> {
         let word = self.lines.first()?.split_whitespace().next()?;
         let mut parts = word.split('.').map(|p| p.parse::<u16>().ok());
         let (class, subject, detail) = (parts.next()??, parts.next()??, parts.next()??);
@@ -64,7 +64,7 @@ impl Reply {
     }
 
     /// The word after `queued as`, which is how Postfix and those that follow its habit name the message.
-    pub(super) fn queue_id(&self) -> Option<&str> {
+    pub fn queue_id(&self) -> Option<&str> {
         let text = self.lines.last()?;
         let (_, rest) = text.split_once("queued as ")?;
         rest.split_whitespace().next()

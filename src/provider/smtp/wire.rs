@@ -13,12 +13,12 @@ const MAX_LINE: usize = 4 * 1024;
 const MAX_LINES: usize = 128;
 
 /// A byte stream, in clear or under TLS.
-pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// Why no reply was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub enum Fault {
     /// The connection ended.
     Lost,
     /// The stage's time is up.
@@ -33,13 +33,14 @@ pub(super) async fn within<T>(limit: Duration, stage: impl Future<Output = Resul
 }
 
 /// One connection. Whoever meets a [`Fault`] drops it.
-pub(super) struct Wire {
+pub struct Wire {
     stream: Box<dyn Io>,
     unread: Vec<u8>,
 }
 
 impl Wire {
-    pub(super) fn new(stream: Box<dyn Io>) -> Self {
+    /// A connection of which nothing is read yet.
+    pub fn new(stream: Box<dyn Io>) -> Self {
         Self { stream, unread: vec![] }
     }
 
@@ -60,7 +61,7 @@ impl Wire {
     ///
     /// # Errors
     /// [`Fault::Garbled`] when something is waiting, [`Fault::Lost`] when the server has hung up.
-    pub(super) fn silent(&mut self) -> Result<(), Fault> {
+    pub fn silent(&mut self) -> Result<(), Fault> {
         if !self.unread.is_empty() {
             return Err(Fault::Garbled);
         }
@@ -84,7 +85,7 @@ impl Wire {
     ///
     /// # Errors
     /// [`Fault::Lost`] or [`Fault::Garbled`].
-    pub(super) async fn reply(&mut self) -> Result<Reply, Fault> {
+    pub async fn reply(&mut self) -> Result<Reply, Fault> {
         let (mut lines, mut code) = (vec![], None);
         while lines.len() < MAX_LINES {
             let line = self.read_line().await?;
@@ -99,14 +100,16 @@ impl Wire {
 
     async fn read_line(&mut self) -> Result<Vec<u8>, Fault> {
         loop {
-            if let Some(end) = self.unread.iter().position(|&b| b == b'\n') {
+            let end = self.unread.iter().position(|&b| b == b'\n');
+            // The same for every way in which the octets arrive.
+            if end.unwrap_or(self.unread.len()) > MAX_LINE {
+                return Err(Fault::Garbled);
+            }
+            if let Some(end) = end {
                 let mut line: Vec<u8> = self.unread.drain(..=end).collect();
                 line.pop();
                 line.pop_if(|b| *b == b'\r');
                 return Ok(line);
-            }
-            if self.unread.len() > MAX_LINE {
-                return Err(Fault::Garbled);
             }
             match self.stream.read_buf(&mut self.unread).await {
                 Ok(0) | Err(_) => return Err(Fault::Lost),

@@ -18,6 +18,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 /// One complete request, as it came.
 #[derive(Clone, Debug)]
@@ -52,7 +54,7 @@ impl Seen {
 }
 
 /// What becomes of a connection before its first request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Accept {
     /// It is served.
     Serve,
@@ -62,6 +64,12 @@ pub enum Accept {
     Stall,
     /// It is greeted with text that is neither TLS nor HTTP, and left open.
     Garbage,
+    /// It is closed when its first octets have come.
+    CloseAtFirst,
+    /// It is reset when its first octets have come.
+    ResetAtFirst,
+    /// A TLS handshake; what follows it is not read.
+    Handshake(Arc<ServerConfig>),
 }
 
 /// What the oracle does with a request that it has read to its end and entered in its ledger.
@@ -89,6 +97,8 @@ pub enum Reply {
     AfterReceipt(Post, Box<Reply>),
     /// The other reply first, then a receipt is posted.
     ThenReceipt(Box<Reply>, Post),
+    /// The other reply, which keeps the connection; it is closed when the next request begins to come.
+    ThenCloseAtNext(Box<Reply>),
 }
 
 impl Reply {
@@ -159,6 +169,7 @@ struct State {
     script: Mutex<Script>,
     seen: Mutex<Vec<Seen>>,
     connections: Mutex<usize>,
+    hung_up: watch::Sender<usize>,
     receipts: Mutex<Vec<u16>>,
     count: watch::Sender<usize>,
     tasks: Mutex<Vec<AbortHandle>>,
@@ -184,6 +195,7 @@ impl HttpOracle {
             script: Mutex::new(Arc::new(|_: &Seen| Reply::json(200, "{}"))),
             seen: Mutex::default(),
             connections: Mutex::default(),
+            hung_up: watch::Sender::new(0),
             receipts: Mutex::default(),
             count: watch::Sender::new(0),
             tasks: Mutex::default(),
@@ -246,6 +258,13 @@ impl HttpOracle {
         lock(&self.state.receipts).clone()
     }
 
+    /// Waits until `n` clients have closed a connection after the oracle had ended it.
+    pub async fn wait_for_hang_ups(&self, n: usize, deadline: Duration) {
+        let mut hung_up = self.state.hung_up.subscribe();
+        let reached = tokio::time::timeout(deadline, hung_up.wait_for(|have| *have >= n)).await.is_ok();
+        assert!(reached, "not {n} hung up within {deadline:?}");
+    }
+
     /// Waits until `n` complete requests have come, and gives all that there are then.
     pub async fn wait_for(&self, n: usize, deadline: Duration) -> Vec<Seen> {
         let mut count = self.state.count.subscribe();
@@ -262,7 +281,7 @@ impl Drop for HttpOracle {
 }
 
 async fn serve(mut stream: TcpStream, state: Arc<State>) {
-    let accept = *lock(&state.accept);
+    let accept = lock(&state.accept).clone();
     match accept {
         Accept::Serve => {}
         Accept::Close => return,
@@ -270,6 +289,18 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
         Accept::Garbage => {
             let _ = stream.write_all(b"220 this is a mail server\r\n").await;
             std::future::pending().await
+        }
+        Accept::CloseAtFirst => {
+            let _ = stream.read_u8().await;
+            return;
+        }
+        Accept::ResetAtFirst => {
+            let _ = (stream.set_zero_linger(), stream.read_u8().await);
+            return;
+        }
+        Accept::Handshake(config) => {
+            let _open = TlsAcceptor::from(config).accept(stream).await;
+            return std::future::pending().await;
         }
     }
     let mut buffer = vec![];
@@ -305,6 +336,9 @@ async fn perform(stream: &mut TcpStream, state: &State, reply: Reply) -> bool {
         Reply::Raw(bytes) => {
             let _ = stream.write_all(&bytes).await;
             let _ = stream.shutdown().await;
+            // Until the other side has closed too.
+            while matches!(stream.read(&mut [0; 1024]).await, Ok(1..)) {}
+            state.hung_up.send_modify(|n| *n += 1);
             false
         }
         Reply::RawThenStall(bytes) => {
@@ -337,6 +371,10 @@ async fn perform(stream: &mut TcpStream, state: &State, reply: Reply) -> bool {
             let status = post(&receipt).await;
             lock(&state.receipts).push(status);
             Box::pin(perform(stream, state, *then)).await
+        }
+        Reply::ThenCloseAtNext(first) => {
+            let _ = (Box::pin(perform(stream, state, *first)).await, stream.read_u8().await);
+            false
         }
         Reply::ThenReceipt(first, receipt) => {
             let open = Box::pin(perform(stream, state, *first)).await;

@@ -16,4 +16,5 @@ pub mod port;
 pub mod postgres;
 pub mod sample;
 pub mod smtp_oracle;
+pub mod smtp_script;
 pub mod smtp_words;

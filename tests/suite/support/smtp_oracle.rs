@@ -1,6 +1,6 @@
 //! An SMTP server that does at each stage what a test tells it to, and counts what it truly received.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,119 +12,8 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
+pub use super::smtp_script::{Act, Script, Stage};
 use super::smtp_words::{address, decoded};
-
-/// Where in the dialogue an [`Act`] takes the place of the normal reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stage {
-    Greeting,
-    Ehlo,
-    StartTls,
-    /// Instead of the handshake, after the 220.
-    Tls,
-    /// The reply to `AUTH`, or the last one of its exchange.
-    Auth,
-    Mail,
-    Rcpt,
-    Data,
-    /// When the first line of the message has come.
-    Body,
-    /// When the final dot has come; the message counts as received.
-    Dot,
-    Quit,
-}
-
-/// What the server does. Replies are given without their last CRLF.
-#[derive(Clone, Debug)]
-pub enum Act {
-    /// As a good server does.
-    Normal,
-    /// This reply.
-    Reply(&'static str),
-    /// This reply, and then the connection is closed.
-    ReplyClose(&'static str),
-    /// This reply, so much later.
-    Late(Duration, &'static str),
-    /// The normal reply and these bytes in the same packet.
-    Inject(&'static str),
-    /// These bytes as they are, and then silence.
-    Half(&'static str),
-    /// These bytes as they are, and then the connection is closed.
-    HalfClose(&'static str),
-    /// Closes the connection.
-    Close,
-    /// Resets the connection.
-    Reset,
-    /// Says nothing more.
-    Stall,
-}
-
-/// What the server offers and when it misbehaves.
-#[derive(Clone)]
-pub struct Script {
-    starttls: Option<Arc<ServerConfig>>,
-    implicit: Option<Arc<ServerConfig>>,
-    login: Option<(String, String)>,
-    mechanisms: &'static str,
-    capabilities: Vec<&'static str>,
-    always: HashMap<Stage, Act>,
-    queued: HashMap<Stage, VecDeque<Act>>,
-}
-
-impl Script {
-    /// A good server without TLS.
-    pub fn plain() -> Self {
-        Self {
-            starttls: None,
-            implicit: None,
-            login: None,
-            mechanisms: "PLAIN LOGIN",
-            capabilities: vec!["8BITMIME", "ENHANCEDSTATUSCODES"],
-            always: HashMap::new(),
-            queued: HashMap::new(),
-        }
-    }
-
-    /// A good server with STARTTLS.
-    pub fn starttls(tls: Arc<ServerConfig>) -> Self {
-        Self { starttls: Some(tls), ..Self::plain() }
-    }
-
-    /// A good server with TLS from the first byte.
-    pub fn implicit(tls: Arc<ServerConfig>) -> Self {
-        Self { implicit: Some(tls), ..Self::plain() }
-    }
-
-    /// Asks for these credentials.
-    pub fn login(mut self, user: &str, password: &str) -> Self {
-        self.login = Some((user.to_owned(), password.to_owned()));
-        self
-    }
-
-    /// The mechanisms that it offers, instead of `PLAIN LOGIN`.
-    pub fn mechanisms(mut self, mechanisms: &'static str) -> Self {
-        self.mechanisms = mechanisms;
-        self
-    }
-
-    /// One more keyword in EHLO.
-    pub fn capability(mut self, keyword: &'static str) -> Self {
-        self.capabilities.push(keyword);
-        self
-    }
-
-    /// Does `act` every time that `stage` is reached.
-    pub fn on(mut self, stage: Stage, act: Act) -> Self {
-        self.always.insert(stage, act);
-        self
-    }
-
-    /// Does `act` the next time; several queue up, one for each time, on any connection.
-    pub fn once(mut self, stage: Stage, act: Act) -> Self {
-        self.queued.entry(stage).or_default().push_back(act);
-        self
-    }
-}
 
 /// A message whose final dot came.
 #[derive(Clone, Debug)]
@@ -135,8 +24,9 @@ pub struct Received {
     pub mail_parameters: String,
     /// The message without its dots doubled.
     pub data: Vec<u8>,
-    /// Its script answers it with a 2yz.
-    pub accepted: bool,
+    /// The server has it or, as far as a client can tell, may have it: whatever becomes of the answer, unless that is a
+    /// complete 4yz or 5yz other than 421.
+    pub taken: bool,
     /// Which connection it came on, counted from 1.
     pub connection: usize,
 }
@@ -244,6 +134,12 @@ impl SmtpOracle {
     }
 }
 
+/// A reply that says, all its lines through, that the message was not taken.
+fn refuses(reply: &str) -> bool {
+    let code = reply.get(..3).unwrap_or_default();
+    code.starts_with(['4', '5']) && code != "421" && reply.split("\r\n").all(|line| line.starts_with(code))
+}
+
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
@@ -330,6 +226,15 @@ impl Dialogue {
                 self.write(&format!("{normal}\r\n{extra}")).await?;
                 Ok(true)
             }
+            Act::Behind(reply) => {
+                self.say(normal).await?;
+                if matches!(self.io.read_buf(&mut self.unread).await, Ok(0) | Err(_)) {
+                    return Err(Over);
+                }
+                self.say(reply).await
+            }
+            Act::Wordy => self.say(&format!("{}-more\r\n{normal}", &normal[..3])).await,
+            Act::Mixed => self.say(&format!("{}-one\r\n554 two", &normal[..3])).await,
             Act::Half(text) => {
                 self.write(text).await?;
                 Err(self.stall().await)
@@ -340,6 +245,7 @@ impl Dialogue {
             }
             Act::Close | Act::Reset => Err(Over),
             Act::Stall => Err(self.stall().await),
+            Act::Deaf => std::future::pending().await,
         }
     }
 
@@ -477,12 +383,11 @@ impl Dialogue {
         }
         let connection = self.connection;
         let act = self.next_act(Stage::Dot);
-        let accepted = match &act {
-            Act::Normal | Act::Inject(_) => true,
-            Act::Reply(reply) | Act::ReplyClose(reply) | Act::Late(_, reply) => reply.starts_with('2'),
-            _ => false,
+        let taken = match &act {
+            Act::Reply(reply) | Act::ReplyClose(reply) | Act::Late(_, reply) => !refuses(reply),
+            _ => true,
         };
-        let received = Received { from, to, mail_parameters, data, accepted, connection };
+        let received = Received { from, to, mail_parameters, data, taken, connection };
         let count = {
             let mut seen = self.shared.seen.lock().expect("the counts");
             seen.messages.push(received);
