@@ -5,6 +5,7 @@
 mod audit;
 mod bounds;
 mod cli;
+mod crash;
 mod dispatch;
 mod http_api;
 mod http_provider;

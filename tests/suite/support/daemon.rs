@@ -9,6 +9,7 @@
 //! ```
 
 mod calls;
+mod place;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use tempfile::TempDir;
 
 use super::port::Port;
 pub use calls::{Answer, event, event_to, phone, reference, short_event};
+pub use place::{Held, Place, TABLES};
 pub use plan::{EAGER, Plan, Strategy};
 
 /// How long anything may take that is to happen: long, because the machine may be busy.

@@ -5,6 +5,7 @@ pub mod bench;
 #[allow(dead_code, reason = "the harness offers more than each topic uses")]
 pub mod daemon;
 pub mod desk;
+pub mod dice;
 
 #[allow(dead_code, reason = "the oracle offers more than each topic uses")]
 pub mod http_oracle;
