@@ -168,10 +168,14 @@ impl Vendor {
 
     /// A plan of a daemon that sends by all of them.
     pub fn plan(&self, plan: Plan) -> Plan {
-        let mut plan = plan.sms(&["lookup"]).relay_in_clear(self.mail.addr().port(), "final_timeout = \"1s\"");
+        // A breaker would only hold up what is to happen.
+        let breaker = "breaker = { failures = 1000, open_for = \"1s\" }";
+        let relay = format!("final_timeout = \"1s\"\n{breaker}");
+        let lines = format!("timeout = \"1s\"\n{breaker}");
+        let mut plan = plan.sms(&["lookup"]).relay_in_clear(self.mail.addr().port(), &relay);
         for (kind, country) in Kind::ALL.into_iter().filter_map(|kind| Some((kind, kind.country()?))) {
             let name = kind.name();
-            plan = plan.http(name, &format!("{}/{name}", self.http.url()), kind.strategies());
+            plan = plan.http_with(name, &format!("{}/{name}", self.http.url()), kind.strategies(), &lines);
             plan = plan.toml(&format!("[[routes.country]]\ncountry = \"{country}\"\nsms = [\"{name}\"]"));
         }
         plan
