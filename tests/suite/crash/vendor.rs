@@ -102,6 +102,8 @@ pub enum Play {
     Fail,
     /// Not taken now.
     Busy,
+    /// Not taken for so many seconds.
+    BusyFor(&'static str),
     /// Not taken ever.
     Refuse,
 }
@@ -166,12 +168,17 @@ impl Vendor {
         Self { http, mail, book, gate }
     }
 
-    /// A plan of a daemon that sends by all of them.
+    /// A plan of a daemon that sends by all of them; a call over HTTP ends after a second.
     pub fn plan(&self, plan: Plan) -> Plan {
+        self.plan_with(plan, "timeout = \"1s\"")
+    }
+
+    /// The same with these lines of the section of each provider over HTTP.
+    pub fn plan_with(&self, plan: Plan, lines: &str) -> Plan {
         // A breaker would only hold up what is to happen.
         let breaker = "breaker = { failures = 1000, open_for = \"1s\" }";
         let relay = format!("final_timeout = \"1s\"\n{breaker}");
-        let lines = format!("timeout = \"1s\"\n{breaker}");
+        let lines = format!("{lines}\n{breaker}");
         let mut plan = plan.sms(&["lookup"]).relay_in_clear(self.mail.addr().port(), &relay);
         for (kind, country) in Kind::ALL.into_iter().filter_map(|kind| Some((kind, kind.country()?))) {
             let name = kind.name();
@@ -256,6 +263,7 @@ impl Book {
             Play::TakeAndClose | Play::Lose => Reply::Close,
             Play::TakeAndFail | Play::Fail => Reply::json(500, "{}"),
             Play::Busy => Reply::json(429, "{}"),
+            Play::BusyFor(seconds) => Reply::json(429, "{}").header("Retry-After", seconds),
             Play::Refuse => Reply::json(400, "{}"),
         }
     }

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod daemon;
 pub mod desk;
 pub mod dice;
+pub mod disk;
 
 #[allow(dead_code, reason = "the oracle offers more than each topic uses")]
 pub mod http_oracle;

@@ -2,7 +2,7 @@
 
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Row as _};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
 
 use super::{Daemon, Plan, wait};
 use crate::support::postgres::Database;
@@ -66,19 +66,29 @@ impl Place {
     pub async fn somebody_waits(&self, daemon: &Daemon) {
         match self {
             Self::File => drop(daemon.get("/v1/unknown").await),
-            Self::Server(database) => {
-                let waiting = "SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database \
-                               WHERE NOT l.granted AND d.datname = current_database()";
-                wait("a commit that is held up", async || {
-                    let mut connection = database.connect().await;
-                    let row = connection.fetch_one(waiting).await.expect("a row");
-                    connection.close().await.expect("closes");
-                    row.get::<i64, _>(0) > 0
-                })
-                .await;
-            }
+            Self::Server(database) => waits(database, "").await,
         }
     }
+
+    /// Waits until a claim stands before what is held on a server.
+    pub async fn a_claim_waits(&self) {
+        if let Self::Server(database) = self {
+            waits(database, "SKIP LOCKED").await;
+        }
+    }
+}
+
+/// Waits until a statement that holds `part` waits for a lock.
+async fn waits(database: &Database, part: &str) {
+    wait("a commit that is held up", async || {
+        let mut connection = database.connect().await;
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                       AND wait_event_type = 'Lock' AND position($1 IN query) > 0";
+        let count: i64 = sqlx::query_scalar(waiting).bind(part).fetch_one(&mut connection).await.expect("a row");
+        connection.close().await.expect("closes");
+        count > 0
+    })
+    .await;
 }
 
 impl Held {
