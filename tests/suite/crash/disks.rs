@@ -61,9 +61,16 @@ impl Trial {
         panic!("nothing is refused");
     }
 
-    /// All that was promised was sent, once.
+    /// All that was promised was sent, once; of what was under way at a kill an operator says what the provider has.
     async fn all_sent(&self) {
         for (event, promise) in &self.promises {
+            let told =
+                |status: &Value| ["dispatched", "dispatch_unknown"].iter().any(|state| status["state"] == *state);
+            let status = self.daemon.wait_until(&promise.id, "told", told).await;
+            if status["state"] == "dispatch_unknown" {
+                let verdict = if self.vendor.copies().contains_key(&promise.to) { "sent" } else { "not_sent" };
+                assert_eq!(self.daemon.resolve(&promise.id, verdict, "OPS-1").await.status, 200);
+            }
             let status = self.daemon.wait_for_state(&promise.id, "dispatched").await;
             assert_eq!(status["sent"], "yes", "{event}: {status}");
         }
@@ -131,14 +138,12 @@ async fn a_daemon_killed_on_a_full_disk_and_started_there_loses_nothing_and_send
     trial.daemon.kill9();
     trial.vendor.open();
     trial.daemon.spawn();
-    // It cannot store that the attempt under way is unknown, so it must not go on.
-    assert_eq!(trial.daemon.ended().await, Some(1), "{}", trial.daemon.log());
-    assert_eq!(trial.vendor.http.requests().len(), 1);
+    // It may find a little room by making order; where it finds none it does not start.
+    let daemon = &trial.daemon;
+    wait("it is there or is gone", async || daemon.has_ended() || daemon.admin("/healthz").await.is_some()).await;
+    daemon.kill9();
     disk.free();
-    trial.daemon.launch().await;
-    let id = trial.promises["disk-0"].id.clone();
-    trial.daemon.wait_for_state(&id, "dispatch_unknown").await;
-    assert_eq!(trial.daemon.resolve(&id, "sent", "OPS-1").await.status, 200);
+    daemon.launch().await;
     assert_eq!(trial.post(refused).await.status, 202);
     trial.all_sent().await;
 }
@@ -164,7 +169,6 @@ async fn a_file_system_that_turns_read_only_stops_admission_and_sending_and_what
     disk.mend();
     trial.daemon.launch().await;
     trial.daemon.wait_for_state(&id, "dispatch_unknown").await;
-    assert_eq!(trial.daemon.resolve(&id, "sent", "OPS-1").await.status, 200);
     assert_eq!(trial.post(refused).await.status, 202);
     trial.all_sent().await;
 }

@@ -54,15 +54,30 @@ pub async fn reckon(daemon: &Daemon, vendor: &Vendor, promises: &BTreeMap<String
         let history = histories.get(promise.id.as_str()).unwrap_or_else(|| panic!("no records of {event}"));
         check(history, state).unwrap_or_else(|fault| panic!("{event}: {fault}: {history:?}"));
     }
+    let none_lost = counts.lost.is_empty();
     let known: usize = promises.values().filter(|p| histories.contains_key(p.id.as_str())).count();
     assert_eq!(histories.len(), known, "records of what no client was told of");
     assert_eq!(vendor.mismatches(), 0, "a repeat under the same key has the same bytes");
     let account = daemon.get("/v1/audit/account").await.json();
     assert_eq!(account["closes"], true, "{account}");
     for (sum, wanted) in [("notifications", promises.len()), ("final_records", promises.len()), ("sent", counts.sent)] {
-        assert_eq!(account["counts"][sum], wanted, "{sum}: {account}");
+        assert!(!none_lost || account["counts"][sum] == wanted, "{sum}, where it should be {wanted}: {account}");
     }
     counts
+}
+
+/// An operator settles what waits for one, or everything of which nobody knows, by what the providers have.
+pub async fn decide(daemon: &Daemon, vendor: &Vendor, promises: &BTreeMap<String, Promise>, all: bool) {
+    let page = daemon.get("/v1/unknown?limit=500").await.json();
+    let copies = vendor.copies();
+    let items = page["items"].as_array().expect("a list").iter();
+    for item in items.filter(|item| item["waiting_for"] == "operator" || (all && item["waiting_for"] == "lookup")) {
+        let to = &promises[item["event_id"].as_str().expect("a name")].to;
+        let verdict = if copies.contains_key(to) { "sent" } else { "not_sent" };
+        let answer = daemon.resolve(item["id"].as_str().expect("an id"), verdict, "OPS-1").await;
+        // Somebody else may have found out meanwhile.
+        assert!([200, 409].contains(&answer.status), "{answer:?}");
+    }
 }
 
 /// The records of each notification, in order.

@@ -13,7 +13,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::points::{Point, Trap};
-use super::reckoning::{Counts, Promise, reckon};
+use super::reckoning::{Counts, Promise, decide, reckon};
 use super::vendor::{Kind, Vendor};
 use crate::support::daemon::{Answer, Daemon, Place, Plan, TABLES, event_to, wait};
 use crate::support::dice;
@@ -225,31 +225,17 @@ impl Game {
             self.events.values().all(|event| event.id.is_some())
         })
         .await;
-        let addresses: BTreeMap<String, String> =
-            self.events.iter().map(|(name, event)| (name.clone(), event.to.clone())).collect();
+        let promises = self.promises();
         let mut looks = 0;
         wait("nothing is live", async || {
             looks += 1;
             for receipt in self.vendor.receipts(&self.daemon) {
                 assert_eq!(post(&receipt).await, 200);
             }
-            self.decide(&addresses, looks > LOOKS).await;
+            decide(&self.daemon, &self.vendor, &promises, looks > LOOKS).await;
             self.daemon.get("/v1/audit/account").await.json()["counts"]["live"] == 0
         })
         .await;
-    }
-
-    /// What waits for an operator, or everything of which nobody knows, is settled by what the provider has.
-    async fn decide(&self, addresses: &BTreeMap<String, String>, all: bool) {
-        let page = self.daemon.get("/v1/unknown?limit=500").await.json();
-        let copies = self.vendor.copies();
-        let items = page["items"].as_array().expect("a list").iter();
-        for item in items.filter(|item| item["waiting_for"] == "operator" || (all && item["waiting_for"] == "lookup")) {
-            let to = &addresses[item["event_id"].as_str().expect("a name")];
-            let verdict = if copies.contains_key(to) { "sent" } else { "not_sent" };
-            let answer = self.daemon.resolve(item["id"].as_str().expect("an id"), verdict, "OPS-1").await;
-            assert!([200, 409].contains(&answer.status), "{answer:?}");
-        }
     }
 
     fn promises(&self) -> BTreeMap<String, Promise> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rand::RngExt as _;
 use rand::rngs::StdRng;
@@ -158,12 +159,18 @@ fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
 impl Vendor {
     /// Starts them; `dice` say what becomes of each message, or else all are taken.
     pub async fn start(dice: Option<StdRng>) -> Self {
+        Self::start_slow(dice, Duration::ZERO).await
+    }
+
+    /// The same, where each answer over HTTP takes so long.
+    pub async fn start_slow(dice: Option<StdRng>, wait: Duration) -> Self {
         let (http, mail) = (HttpOracle::start().await, SmtpOracle::start(Script::plain()).await);
         let (book, gate) = (Arc::<Mutex<Book>>::default(), watch::Sender::new(true));
         let (shared, opening, dice) = (book.clone(), gate.clone(), Mutex::new(dice));
         http.script(move |seen| {
             let mut dice = dice.lock().unwrap_or_else(PoisonError::into_inner);
-            lock(&shared).answer(seen, dice.as_mut()).gated(&opening)
+            let reply = lock(&shared).answer(seen, dice.as_mut()).gated(&opening);
+            if wait.is_zero() { reply } else { reply.late(wait) }
         });
         Self { http, mail, book, gate }
     }

@@ -264,6 +264,11 @@ impl Daemon {
         self.signal("-CONT");
     }
 
+    /// Whether the process that was started is gone.
+    pub fn has_ended(&self) -> bool {
+        self.child().as_mut().expect("a process").try_wait().expect("a child").is_some()
+    }
+
     /// Waits for its end, and gives the exit code; `None` when a signal ended it.
     pub async fn ended(&self) -> Option<i32> {
         let mut ended = None;
