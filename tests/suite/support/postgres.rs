@@ -113,23 +113,27 @@ impl Database {
     /// Brings it back.
     pub async fn show(&self) {
         let name = &self.name;
-        let mut admin = connect(&Cluster::shared().socket_url("postgres")).await;
-        let rename = format!("ALTER DATABASE {name}_hidden RENAME TO {name}");
-        admin.execute(sqlx::AssertSqlSafe(rename)).await.expect("renames");
-        admin.close().await.expect("closes");
+        alone(&format!("{name}_hidden"), &format!("ALTER DATABASE {name}_hidden RENAME TO {name}")).await;
+        self.allow();
     }
 
     /// Copies it as it stands, while nobody uses it.
     pub async fn copy(&self) {
         let name = &self.name;
         alone(name, &format!("CREATE DATABASE {name}_copy TEMPLATE {name}")).await;
+        self.allow();
     }
 
     /// Puts the copy in its place.
     pub async fn restore(&self) {
         let name = &self.name;
         alone(name, &format!("DROP DATABASE {name}")).await;
-        alone(name, &format!("ALTER DATABASE {name}_copy RENAME TO {name}")).await;
+        alone(&format!("{name}_copy"), &format!("ALTER DATABASE {name}_copy RENAME TO {name}")).await;
+        self.allow();
+    }
+
+    fn allow(&self) {
+        Cluster::shared().psql(&format!("ALTER DATABASE {} ALLOW_CONNECTIONS true", self.name));
     }
 
     /// Everything in it as SQL, with octets in hex.
@@ -182,14 +186,16 @@ fn listed(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Does what the server does with a database only while nobody has a session in it.
+/// Does what the server does with a database only while nobody has a session in it. Nobody gets one afterwards either,
+/// until that is allowed again.
 async fn alone(database: &str, sql: &str) {
+    Cluster::shared().psql(&format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false"));
     let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'");
     let mut admin = connect(&Cluster::shared().socket_url("postgres")).await;
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         admin.execute(sqlx::AssertSqlSafe(end.clone())).await.expect("ends the sessions");
-        // Somebody may have connected in between.
+        // One may have been begun before.
         match admin.execute(sqlx::AssertSqlSafe(sql.to_owned())).await {
             Ok(_) => break,
             Err(e) => assert!(Instant::now() < deadline, "{e}"),
