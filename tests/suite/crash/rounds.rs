@@ -1,5 +1,5 @@
 //! The loop: events are posted, the daemon is killed at a moment that dice or the list of points choose, and starts again.
-//! `SENDONCE_TEST_ROUNDS` says how many times, `SENDONCE_TEST_SEED` how the dice fall.
+//! `SENDONCE_TEST_ROUNDS` says how many times on each store, `SENDONCE_TEST_SEED` how the dice fall.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -245,7 +245,7 @@ impl Game {
 }
 
 async fn play(place: Place) {
-    let rounds = dice::rounds(50);
+    let rounds = dice::rounds(25);
     let mut game = Game::start(place).await;
     let mut order = vec![];
     for round in 0..rounds {
