@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::reckoning::{Promise, reckon};
 use super::vendor::{Kind, Vendor};
-use crate::support::daemon::{Daemon, Place, Plan, event_to, wait};
+use crate::support::daemon::{Daemon, PATIENCE, Place, Plan, event_to, wait};
 
 const FILES: [&str; 3] = ["sendonce.db", "sendonce.db-wal", "sendonce.db-shm"];
 
@@ -40,12 +40,14 @@ fn event(kind: Kind, n: usize) -> (String, Value) {
     (to.clone(), event_to(&format!("copy-{n}"), json!([{ kind.channel(): to }]), json!({ "code": "493021" })))
 }
 
-/// More than the provider's lane takes at a time, so that some wait.
-const WAITING: usize = 12;
+/// What the provider's lane takes at a time, and a few more, which wait.
+const LANE: usize = 8;
+const WAITING: usize = LANE + 4;
 
 async fn nothing_of_a_copy_is_sent_before_it_is_recovered_nor_twice_afterwards(place: Place) {
     let vendor = Vendor::start(None).await;
-    let daemon = Daemon::start(place.plan(vendor.plan(Plan::new()))).await;
+    let lines = format!("timeout = \"30s\"\nconcurrency = {LANE}");
+    let daemon = Daemon::start(place.plan(vendor.plan_with(Plan::new(), &lines))).await;
     let mut promises = BTreeMap::new();
     let mut accept = async |kind: Kind, n: usize| {
         let (to, event) = event(kind, n);
@@ -59,7 +61,7 @@ async fn nothing_of_a_copy_is_sent_before_it_is_recovered_nor_twice_afterwards(p
     for n in 1..=WAITING {
         accept(Kind::Silent, n).await;
     }
-    vendor.http.wait_for(2, crate::support::daemon::PATIENCE).await;
+    vendor.http.wait_for(1 + LANE, PATIENCE).await;
     daemon.kill9();
     copy(&place, &daemon).await;
 
