@@ -1,10 +1,12 @@
-//! Life as a process: signals, the supervisor's notifications (sd_notify(3)), sockets that it hands over (sd_listen_fds(3)).
+//! Life as a process: signals, the supervisor's notifications (sd_notify(3)), sockets that it hands over (sd_listen_fds(3)),
+//! and no core dump.
 
 use std::io;
 use std::net::{self, SocketAddr};
 use std::time::Duration;
 
 use listenfd::ListenFd;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -52,6 +54,17 @@ async fn either(a: &mut Signal, b: &mut Signal) {
 /// Completes when the process is to stop, at the latest when nobody can ask for it any more.
 pub async fn stopping(mut stop: watch::Receiver<Stop>) {
     let _ = stop.wait_for(|s| *s >= Stop::Drain).await;
+}
+
+/// Sees to it that no core dump is made of this process, whatever the limits say that it was started with: keys and messages
+/// are in its memory. A limit alone does not stop a dump that the kernel pipes to a program (core(5)); prctl(2)
+/// PR_SET_DUMPABLE does, and also keeps other processes of the same user from attaching.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn leave_no_core() -> io::Result<()> {
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// What the machine calls itself.

@@ -130,6 +130,9 @@ enum Command {
 
 /// Reads the command line, does what it says, and tells how that ended.
 pub fn main() -> ExitCode {
+    if let Err(e) = crate::process::leave_no_core() {
+        return Failure::failed(format!("core dumps cannot be ruled out: {}", e.kind())).report();
+    }
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -5,6 +5,7 @@
 mod audit;
 mod bounds;
 mod cli;
+mod crash;
 mod dispatch;
 mod fuzz;
 mod http_api;

@@ -36,8 +36,13 @@ impl std::ops::Index<usize> for Nodes {
 impl Nodes {
     /// Prepares `count` nodes called `n0`, `n1`, and so on. `lines` is for the provider's section.
     async fn prepare(count: usize, oracle: &HttpOracle, strategies: &[Strategy], lines: &str) -> Self {
-        let database = Database::fresh().await;
         let plan = Plan::new().http_with("probe", &oracle.url(), strategies, lines).sms(&["probe"]);
+        Self::planned(count, plan).await
+    }
+
+    /// The same for any plan.
+    async fn planned(count: usize, plan: Plan) -> Self {
+        let database = Database::fresh().await;
         let plan = plan.postgres(&database).section("node", "name = \"n0\"\nlease = \"6s\"");
         let first = Daemon::prepare(plan.section("dispatch", "start_by = \"2s\""));
         let mut nodes = vec![first];
@@ -52,8 +57,12 @@ impl Nodes {
     /// Prepares nodes and starts them all at once, on an empty database.
     async fn start(count: usize, oracle: &HttpOracle, strategies: &[Strategy], lines: &str) -> Self {
         let nodes = Self::prepare(count, oracle, strategies, lines).await;
-        futures_util::future::join_all(nodes.nodes.iter().map(Daemon::launch)).await;
+        nodes.launch().await;
         nodes
+    }
+
+    async fn launch(&self) {
+        futures_util::future::join_all(self.nodes.iter().map(Daemon::launch)).await;
     }
 
     /// One number from the database.

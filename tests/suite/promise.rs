@@ -11,11 +11,10 @@ mod unknowns;
 
 use std::time::Duration;
 
-use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::support::daemon::{Daemon, PATIENCE, Plan, Strategy, event};
+use crate::support::daemon::{Daemon, PATIENCE, Plan, Strategy};
 use crate::support::http_oracle::{HttpOracle, Reply, Seen};
 
 /// A provider that takes everything.
@@ -43,33 +42,6 @@ pub fn sends(oracle: &HttpOracle) -> usize {
 /// The number of attempts that a status tells of.
 pub fn attempts(status: &Value) -> usize {
     status["attempts"].as_array().map_or(0, Vec::len)
-}
-
-/// Posts ten events at once, kills the daemon `delay` later, starts it again and repeats each post: what was answered is
-/// still there, and nothing is tried twice.
-async fn kill_while_ten_are_posted(daemon: &Daemon, prefix: &str, delay: Duration) {
-    let events: Vec<Value> = (0..10).map(|n| event(&format!("{prefix}-{n}"))).collect();
-    let posts = events.iter().map(|event| async {
-        let key = event["event_id"].as_str().unwrap_or_default();
-        daemon.try_call(Method::POST, "/v1/notifications", Some(key), Some(event)).await
-    });
-    let kill = async {
-        tokio::time::sleep(delay).await;
-        daemon.kill9();
-    };
-    let (answers, ()) = tokio::join!(futures_util::future::join_all(posts), kill);
-    daemon.launch().await;
-    for (event, before) in events.iter().zip(answers) {
-        let answer = daemon.post(event).await;
-        assert_eq!(answer.status, 202, "{answer:?}");
-        if let Some(before) = before {
-            assert_eq!(answer.text, before.text, "what was answered before the kill is still there");
-        }
-        // A kill in the middle of a submit leaves an unknown, and nothing else does.
-        let settled = |s: &Value| ["dispatched", "dispatch_unknown"].contains(&s["state"].as_str().unwrap_or(""));
-        let status = daemon.wait_until(&answer.id(), "settled", settled).await;
-        assert!(attempts(&status) <= 1, "{status}");
-    }
 }
 
 /// The codes of `field` in records.

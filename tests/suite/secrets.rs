@@ -1,19 +1,23 @@
 //! What is secret stands nowhere but with the provider: one life of the daemon at its most talkative, with every fault that
 //! could make it quote something, and then a search through all that it wrote or said.
 
+mod search;
+
 use std::fs;
 
-use data_encoding::{BASE64, BASE64URL, HEXLOWER, HEXUPPER};
+use data_encoding::BASE64;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use crate::support::daemon::{Answer, Daemon, PASSWORD, Plan, event_to, wait};
+use crate::support::daemon::{Answer, Daemon, PASSWORD, Place, Plan, RECEIPT_SECRET, event_to, wait};
 use crate::support::http_oracle::{HttpOracle, Reply};
 use crate::support::pki::Pki;
 use crate::support::port::refusing;
+use crate::support::postgres::{self, Database};
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
+use search::{Said, Secret};
 
 const CODE: &str = "CANARYcode48151623";
 const LINK_TOKEN: &str = "CANARY-link_~token%2Bend";
@@ -87,64 +91,78 @@ fn plan(vendor: &HttpOracle, untrusted: &SmtpOracle, relay: &SmtpOracle, pki: &P
     .env("RUST_LOG", "trace,hyper=trace,reqwest=trace,sqlx=trace")
 }
 
-/// All that the daemon wrote or said, by where.
-struct Said(Vec<(String, String)>);
+/// The files of a daemon's directory that are there to hold a secret.
+const KEPT_SECRET: [&str; 7] =
+    ["api.key", "hook", "receipt.secret", "smtp.password", "sealing.keys", "index.key", "pg.password"];
 
 impl Said {
-    fn heard(&mut self, place: impl Into<String>, bytes: &[u8]) {
-        self.0.push((place.into(), String::from_utf8_lossy(bytes).into_owned()));
-    }
-
     fn answered(&mut self, place: &str, status: u16, answer: &Answer) {
         assert_eq!(answer.status, status, "{place}: {answer:?}");
         self.heard(place, answer.text.as_bytes());
         self.heard(format!("{place}, headers"), format!("{:?}", answer.headers).as_bytes());
     }
 
-    /// Everything that can be read now, but the outbox of the providers.
-    async fn look(&mut self, daemon: &Daemon, when: &str) {
-        for file in ["sendonce.db", "sendonce.db-wal", "sendonce.db-shm", "sendonce.db.mark", "log", "keys.toml"] {
-            self.heard(format!("{file}, {when}"), &fs::read(daemon.path(file)).expect("a file"));
+    /// Everything that the daemon has left in files: its store, the logs beside it, the mark, its own log, an export.
+    fn files(&mut self, daemon: &Daemon, when: &str) {
+        for entry in fs::read_dir(daemon.path("")).expect("a directory").flatten() {
+            let name = entry.file_name().display().to_string();
+            if entry.path().is_file() && !KEPT_SECRET.contains(&name.as_str()) {
+                self.heard(format!("{name}, {when}"), &fs::read(entry.path()).expect("a file"));
+            }
         }
-        self.heard("command line", &fs::read(format!("/proc/{}/cmdline", daemon.pid())).expect("a process"));
-        for path in ["/metrics", "/readyz"] {
+    }
+
+    /// What the machine tells everybody of a process: the daemon's, and of those that it started.
+    fn processes(&mut self, daemon: &Daemon) {
+        let mut family = vec![daemon.pid()];
+        for entry in fs::read_dir("/proc").expect("processes").flatten() {
+            let Ok(pid) = entry.file_name().display().to_string().parse::<u32>() else { continue };
+            let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+            family.extend(parent.filter(|parent: &u32| *parent == daemon.pid()).map(|_| pid));
+        }
+        for pid in family {
+            for name in ["cmdline", "environ"] {
+                // What we may not read tells us nothing.
+                self.heard(format!("{name} of {pid}"), &fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default());
+            }
+        }
+        let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).expect("a process");
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
+        assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{core}");
+    }
+
+    /// Everything that can be read now, but the outbox of the providers.
+    async fn look(&mut self, daemon: &Daemon, place: &Place, when: &str) {
+        let export = daemon.path("export.ndjson");
+        let exported = daemon.run(&["audit", "export", "--output", export.to_str().expect("text")], "");
+        assert!(exported.status.success(), "{exported:?}");
+        for args in [&["audit", "account"][..], &["unknown", "list"], &["status", "--event-id", "good"]] {
+            let run = daemon.run(args, "");
+            self.heard(format!("{args:?}, {when}"), &[run.stdout, run.stderr].concat());
+        }
+        self.files(daemon, when);
+        self.processes(daemon);
+        for path in ["/metrics", "/readyz", "/healthz"] {
             self.heard(format!("{path}, {when}"), daemon.admin(path).await.expect("an answer").text.as_bytes());
         }
-        for path in ["/v1/audit", "/v1/audit?format=csv", "/v1/audit/account", "/v1/unknown"] {
+        for path in ["/v1/audit", "/v1/audit?format=csv", "/v1/audit/account", "/v1/unknown", "/openapi.json"] {
             self.answered(path, 200, &daemon.get(path).await);
+        }
+        if let Place::Server(database) = place {
+            self.heard(format!("a dump, {when}"), &database.dump());
         }
     }
 
-    fn hits(&self, secret: &str) -> Vec<String> {
-        let forms = forms(secret);
-        let held = |text: &str| forms.iter().find(|(_, form)| text.contains(form.as_str())).map(|(how, _)| *how);
-        self.0.iter().filter_map(|(place, text)| held(text).map(|how| format!("{secret} ({how}) in {place}"))).collect()
+    /// What has reached the server: statements with their parameters, pages, and the log that it writes ahead.
+    async fn server(&mut self, database: &Database) {
+        self.heard_much("the server's log", &Database::server_log());
+        let (pages, ahead) = database.files().await;
+        for (what, paths) in [("pages", pages), ("written ahead", ahead)] {
+            let octets: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap_or_default()).collect();
+            self.heard_much(what, &octets.concat());
+        }
     }
-}
-
-/// Every form in which a secret may be written down.
-fn forms(secret: &str) -> Vec<(&'static str, String)> {
-    let percent = |plain: fn(u8) -> bool| -> String {
-        let one = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
-        secret.bytes().map(one).collect()
-    };
-    let mut forms = vec![
-        ("plain", secret.to_owned()),
-        ("percent", percent(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))),
-        ("all percent", percent(|_| false)),
-        ("hex", HEXLOWER.encode(secret.as_bytes())),
-        ("hex", HEXUPPER.encode(secret.as_bytes())),
-        ("JSON", json!(secret).to_string().trim_matches('"').to_owned()),
-    ];
-    // In base64 a text looks different at each of three offsets; its first and last characters mix with its neighbours.
-    for offset in 0..3 {
-        let shifted = [&b"\0\0"[..offset], secret.as_bytes()].concat();
-        let whole = shifted.len() / 3 * 3;
-        let first = if offset == 0 { 0 } else { 4 };
-        forms.push(("base64", BASE64.encode(&shifted[..whole])[first..].to_owned()));
-        forms.push(("base64url", BASE64URL.encode(&shifted[..whole])[first..].to_owned()));
-    }
-    forms
 }
 
 /// Requests with secrets in places where none belongs.
@@ -223,24 +241,64 @@ async fn receipts(daemon: &Daemon, said: &mut Said) {
     }
 }
 
-#[test]
-fn the_search_finds_a_secret_in_every_form_and_between_any_neighbours() {
-    for secret in [CODE, LINK_TOKEN, API_KEY, PASSWORD] {
-        for before in ["", "a", "bc", "def"] {
-            let text = format!("{before}{secret}{before}");
-            let written = [text.clone(), BASE64.encode(text.as_bytes()), HEXLOWER.encode(text.as_bytes())];
-            for written in written {
-                let mut said = Said(vec![]);
-                said.heard("here", written.as_bytes());
-                assert_eq!(said.hits(secret).len(), 1, "{written}");
-                assert!(said.hits("CANARYother99").is_empty(), "{written}");
+/// A daemon that would write a core dump if it were left to its limits.
+async fn start(plan: Plan, place: &Place) -> Daemon {
+    let plan = match place {
+        Place::File => plan,
+        // What the server is told is logged with every parameter.
+        Place::Server(database) => {
+            let name = database.name();
+            for setting in ["log_min_messages = 'log'", "log_statement = 'all'", "log_parameter_max_length = -1"] {
+                database.run(&format!("ALTER DATABASE {name} SET {setting}")).await;
             }
+            plan.file("pg.password", postgres::PASSWORD).section("store", "password_file = \"pg.password\"")
         }
+    };
+    let daemon = Daemon::prepare(place.plan(plan));
+    if let Place::Server(database) = place {
+        daemon.reconfigure(&database.url(), &database.tcp_url());
     }
+    daemon.spawn_with(&["sh", "-c", "ulimit -c unlimited; exec \"$0\" \"$@\""], &[("PATH", "/usr/bin:/bin")]);
+    wait("it is ready", async || daemon.readyz().await == 200).await;
+    daemon
+}
+
+fn secrets(daemon: &Daemon) -> Vec<Secret> {
+    let key = |name, file: &str| {
+        let text = fs::read_to_string(daemon.path(file)).expect("a key");
+        Secret::key(name, text.split_whitespace().last().expect("a key"))
+    };
+    let mut secrets = vec![
+        Secret::text("the code", CODE),
+        Secret::text("the link's token", LINK_TOKEN),
+        Secret::text("the user", USER),
+        Secret::text("the provider's key", API_KEY),
+        Secret::text("the password of receipts", HOOK),
+        Secret::text("the secret of receipts", RECEIPT_SECRET),
+        Secret::text("what is out of place", STRAY),
+        Secret::text("the mail address", PERSON),
+        Secret::text("the relay's password", PASSWORD),
+        Secret::text("the server's password", postgres::PASSWORD),
+        Secret::text("our API key", daemon.key()),
+        key("the sealing key", "sealing.keys"),
+        key("the index key", "index.key"),
+    ];
+    secrets.extend(NUMBERS.map(|(_, provider, number)| Secret::text(provider, number.trim_start_matches('+'))));
+    secrets
 }
 
 #[tokio::test]
 async fn no_secret_is_found_in_anything_that_the_daemon_keeps_or_says() {
+    live(&Place::File).await;
+}
+
+#[tokio::test]
+async fn no_secret_is_found_in_anything_that_a_daemon_on_postgres_or_its_server_keeps_or_says() {
+    live(&Place::server().await).await;
+}
+
+/// One life of the daemon.
+async fn live(place: &Place) {
     let pki = Pki::new();
     let vendor = HttpOracle::start().await;
     vendor.script(|seen| {
@@ -256,8 +314,8 @@ async fn no_secret_is_found_in_anything_that_the_daemon_keeps_or_says() {
     let refusing = Script::starttls(pki.good()).login("shop", PASSWORD);
     let refusal = Act::Reply("535 5.7.8 CANARYstray777 is not your password");
     let relay = SmtpOracle::start(refusing.on(Stage::Auth, refusal)).await;
-    let daemon = Daemon::start(plan(&vendor, &untrusted, &relay, &pki)).await;
-    let mut said = Said(vec![]);
+    let daemon = start(plan(&vendor, &untrusted, &relay, &pki), place).await;
+    let mut said = Said::default();
 
     let mut ids = vec![];
     for (_, provider, number) in NUMBERS {
@@ -284,7 +342,7 @@ async fn no_secret_is_found_in_anything_that_the_daemon_keeps_or_says() {
     wait("the redirect's end", async || daemon.status(&ids[3]).await["attempts"][0]["outcome"].is_string()).await;
     assert!(vendor.requests().iter().any(|seen| seen.path.contains(CODE)), "the secrets did go to the provider");
     daemon.logs(&["the breaker opened", "relay"]).await;
-    said.look(&daemon, "while messages wait").await;
+    said.look(&daemon, place, "while messages wait").await;
 
     for id in &ids {
         said.answered("status", 200, &daemon.get(&format!("/v1/notifications/{id}")).await);
@@ -294,29 +352,51 @@ async fn no_secret_is_found_in_anything_that_the_daemon_keeps_or_says() {
     for n in [1, 3, 4, 5] {
         daemon.wait_for_state(&ids[n], "cancelled").await;
     }
-    let mut store =
-        SqliteConnectOptions::new().filename(daemon.path("sendonce.db")).connect().await.expect("a connection");
-    let sealed: i64 = sqlx::query_scalar("SELECT count(*) FROM work").fetch_one(&mut store).await.expect("a count");
-    assert_eq!(sealed, 0, "of what is over not even the sealed form is kept");
-    store.close().await.expect("closed");
-    said.look(&daemon, "when they are over").await;
+    assert_eq!(sealed(&daemon, place).await, 0, "of what is over not even the sealed form is kept");
+    said.look(&daemon, place, "when they are over").await;
+    // A crash, such as the memory's limit or a fault in a library would make it.
+    daemon.signal("-ABRT");
+    assert_eq!(daemon.ended().await, None);
+    said.files(&daemon, "after a crash");
+    let cores = fs::read_dir(daemon.path("")).expect("a directory").flatten();
+    let cores = cores.filter(|entry| entry.file_name().display().to_string().starts_with("core")).count();
+    assert_eq!(cores, 0, "no core dump");
+    daemon.spawn();
+    wait("it is ready", async || daemon.readyz().await == 200).await;
     assert_eq!(daemon.stop().await, Some(0));
-    for file in ["sendonce.db", "sendonce.db.mark", "log"] {
-        said.heard(format!("{file} after the end"), &fs::read(daemon.path(file)).expect("a file"));
+    said.files(&daemon, "after the end");
+    if let Place::Server(database) = place {
+        said.server(database).await;
     }
 
-    let vault = |file: &str| {
-        let text = fs::read_to_string(daemon.path(file)).expect("a key");
-        text.split_whitespace().last().expect("a key").to_owned()
-    };
-    let (sealing, index) = (vault("sealing.keys"), vault("index.key"));
-    let mut secrets =
-        vec![CODE, LINK_TOKEN, USER, API_KEY, HOOK, STRAY, PERSON, PASSWORD, daemon.key(), &sealing, &index];
-    secrets.extend(NUMBERS.iter().map(|(_, _, number)| number.trim_start_matches('+')));
-    let hits: Vec<String> = secrets.iter().flat_map(|secret| said.hits(secret)).collect();
+    let hits: Vec<String> = secrets(&daemon).iter().flat_map(|secret| said.hits(secret)).collect();
     assert!(hits.is_empty(), "{}", hits.join("\n"));
-    assert!(
-        said.0.iter().any(|(place, text)| place.starts_with("sendonce.db,") && text.contains("untrusted")),
-        "it can find"
-    );
+    let places = match place {
+        Place::File => &["sendonce.db,", "export.ndjson,", "/metrics"][..],
+        Place::Server(_) => &["the server's log", "a dump", "pages", "written ahead", "export.ndjson,"],
+    };
+    for place in places {
+        assert!(said.holds(place, "untrusted"), "the search would find it in {place}");
+    }
+    assert!(said.holds("log,", "the breaker opened"), "and in the daemon's log");
+}
+
+/// How many sealed values the store holds.
+async fn sealed(daemon: &Daemon, place: &Place) -> i64 {
+    const COUNT: &str = "SELECT count(*) FROM work";
+    match place {
+        Place::File => {
+            let options = SqliteConnectOptions::new().filename(daemon.path("sendonce.db"));
+            let mut store = options.connect().await.expect("a connection");
+            let sealed = sqlx::query_scalar(COUNT).fetch_one(&mut store).await.expect("a count");
+            store.close().await.expect("closed");
+            sealed
+        }
+        Place::Server(database) => {
+            let mut store = database.connect().await;
+            let sealed = sqlx::query_scalar(COUNT).fetch_one(&mut store).await.expect("a count");
+            store.close().await.expect("closed");
+            sealed
+        }
+    }
 }

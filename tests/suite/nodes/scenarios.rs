@@ -2,7 +2,6 @@
 
 use http::header::LOCATION;
 use reqwest::Method;
-use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
 
 use super::*;
@@ -57,16 +56,7 @@ async fn a_client_that_gives_up_on_one_node_and_repeats_at_another_gets_one_mess
     let nodes = Nodes::start(2, &oracle, &[], "timeout = \"1s\"").await;
     for round in 0..5 {
         let event = event(&format!("gives-up-{round}"));
-        let body = event.to_string();
-        let address = nodes[0].url().replace("http://", "");
-        let mut stream = tokio::net::TcpStream::connect(&address).await.expect("connects");
-        let head = format!(
-            "POST /v1/notifications HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\nidempotency-key: gives-up-{round}\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            nodes[0].key(),
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).await.expect("writes");
+        let stream = nodes[0].write(&nodes[0].request(&event)).await;
         tokio::time::sleep(Duration::from_millis(round * 2)).await;
         drop(stream);
         let id = nodes[1].accept(&event).await;

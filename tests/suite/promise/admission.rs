@@ -1,8 +1,5 @@
 //! What an answered request is worth.
 
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
-
 use super::*;
 use crate::support::daemon::{event, short_event, wait};
 use crate::support::port::refusing;
@@ -27,26 +24,13 @@ async fn twenty_concurrent_posts_of_one_event_get_one_answer_and_send_once() {
     assert_eq!(sends(&oracle), 1);
 }
 
-/// Sends a whole request and leaves before the answer.
-async fn hang_up(daemon: &Daemon, key: &str, event: &Value) {
-    let body = event.to_string();
-    let head = format!(
-        "POST /v1/notifications HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nIdempotency-Key: {key}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        daemon.key(),
-        body.len()
-    );
-    let mut stream = TcpStream::connect(daemon.url().trim_start_matches("http://")).await.expect("connected");
-    stream.write_all(head.as_bytes()).await.expect("written");
-}
-
 #[tokio::test]
 async fn a_client_that_hangs_up_before_the_answer_and_repeats_gets_one_message() {
     let oracle = oracle(taken).await;
     let daemon = daemon(&oracle, &[]).await;
     for n in 0..10 {
         let event = event(&format!("b01-b{n}"));
-        hang_up(&daemon, &format!("b01-b{n}"), &event).await;
+        drop(daemon.write(&daemon.request(&event)).await);
         let id = daemon.accept(&event).await;
         daemon.wait_for_state(&id, "dispatched").await;
     }
@@ -69,23 +53,6 @@ async fn two_keys_for_one_event_at_the_same_moment_both_get_a_definite_answer() 
         daemon.wait_for_state(&a.id(), "dispatched").await;
     }
     assert_eq!(sends(&oracle), 10);
-    daemon.audit_closes().await;
-}
-
-#[tokio::test]
-async fn a_kill_around_admission_leaves_nothing_or_a_whole_row_and_the_repeat_sends_once() {
-    let oracle = oracle(taken).await;
-    let daemon = daemon(&oracle, &[]).await;
-    for round in 0..4_u64 {
-        let delay = Duration::from_millis(3 * round + 2);
-        kill_while_ten_are_posted(&daemon, &format!("b03-{round}"), delay).await;
-    }
-    let mut references: Vec<String> = oracle.requests().iter().map(crate::support::daemon::reference).collect();
-    let sent = references.len();
-    references.sort_unstable();
-    references.dedup();
-    assert_eq!(references.len(), sent, "no attempt reached the provider twice");
-    assert!(sent <= 40, "{sent} sends of 40 events");
     daemon.audit_closes().await;
 }
 

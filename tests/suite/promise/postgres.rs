@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use reqwest::Method;
 
 use super::*;
-use crate::support::daemon::{event, reference};
+use crate::support::daemon::event;
 use crate::support::postgres::Database;
 
 /// A daemon on a database of its own, whose provider takes everything.
@@ -40,17 +40,6 @@ async fn an_event_is_sent_once_and_the_audit_closes() {
     daemon.audit_closes().await;
     assert_eq!(sends(&oracle), 1);
     assert_eq!(daemon.stop().await, Some(0));
-}
-
-#[tokio::test]
-async fn a_killed_daemon_goes_on_where_its_database_stands() {
-    let (oracle, _database, daemon) = daemon_on_postgres().await;
-    for round in 0..3_u64 {
-        let delay = Duration::from_millis(10 * round + 5);
-        kill_while_ten_are_posted(&daemon, &format!("pg-k-{round}"), delay).await;
-    }
-    let references: BTreeSet<String> = oracle.requests().iter().map(reference).collect();
-    assert_eq!(references.len(), sends(&oracle), "no attempt reached the provider twice");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@
 //! ```
 
 mod calls;
+mod place;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use tempfile::TempDir;
 
 use super::port::Port;
 pub use calls::{Answer, event, event_to, phone, reference, short_event};
+pub use place::{Place, TABLES};
 pub use plan::{EAGER, Plan, Strategy};
 
 /// How long anything may take that is to happen: long, because the machine may be busy.
@@ -201,6 +203,7 @@ impl Daemon {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).arg(self.config()).env_clear();
         command.env("RUST_LOG", "trace").envs(self.env.iter().cloned()).envs(env.iter().copied());
+        command.current_dir(self.dir.path());
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         let before = self.child().replace(command.spawn().expect("the program"));
         assert!(before.is_none(), "one process at a time");
@@ -259,6 +262,11 @@ impl Daemon {
     /// Lets it go on.
     pub fn sigcont(&self) {
         self.signal("-CONT");
+    }
+
+    /// Whether the process that was started is gone.
+    pub fn has_ended(&self) -> bool {
+        self.child().as_mut().expect("a process").try_wait().expect("a child").is_some()
     }
 
     /// Waits for its end, and gives the exit code; `None` when a signal ended it.

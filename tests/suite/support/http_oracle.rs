@@ -162,11 +162,28 @@ pub struct Post {
     pub body: Vec<u8>,
 }
 
+/// A moment of an exchange, for what must happen at it and at no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The connection stands.
+    Connected,
+    /// The head of a request was read, its body perhaps not.
+    Head,
+    /// The whole request was read and entered in the ledger, and nothing is answered.
+    Read,
+    /// A part of the answer's status line was written.
+    HalfAnswered,
+    /// The whole answer was written.
+    Answered,
+}
+
 type Script = Arc<dyn Fn(&Seen) -> Reply + Send + Sync>;
+type Witness = Arc<dyn Fn(Moment, Option<&Seen>) + Send + Sync>;
 
 struct State {
     accept: Mutex<Accept>,
     script: Mutex<Script>,
+    witness: Mutex<Option<Witness>>,
     seen: Mutex<Vec<Seen>>,
     connections: Mutex<usize>,
     hung_up: watch::Sender<usize>,
@@ -193,6 +210,7 @@ impl HttpOracle {
         let state = Arc::new(State {
             accept: Mutex::new(Accept::Serve),
             script: Mutex::new(Arc::new(|_: &Seen| Reply::json(200, "{}"))),
+            witness: Mutex::default(),
             seen: Mutex::default(),
             connections: Mutex::default(),
             hung_up: watch::Sender::new(0),
@@ -222,6 +240,11 @@ impl HttpOracle {
     /// Decides the reply to each request from now on.
     pub fn script(&self, script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) {
         *lock(&self.state.script) = Arc::new(script);
+    }
+
+    /// Has `witness` called at every moment, before anything else happens there.
+    pub fn witness(&self, witness: impl Fn(Moment, Option<&Seen>) + Send + Sync + 'static) {
+        *lock(&self.state.witness) = Some(Arc::new(witness));
     }
 
     /// Plays `replies` one after the other, and repeats the last one.
@@ -280,6 +303,15 @@ impl Drop for HttpOracle {
     }
 }
 
+impl State {
+    fn has_come(&self, moment: Moment, seen: Option<&Seen>) {
+        let witness = lock(&self.witness).clone();
+        if let Some(witness) = witness {
+            witness(moment, seen);
+        }
+    }
+}
+
 async fn serve(mut stream: TcpStream, state: Arc<State>) {
     let accept = lock(&state.accept).clone();
     match accept {
@@ -303,24 +335,27 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
             return std::future::pending().await;
         }
     }
+    let _ = stream.set_nodelay(true);
+    state.has_come(Moment::Connected, None);
     let mut buffer = vec![];
-    while let Ok(Some(seen)) = read_request(&mut stream, &mut buffer).await {
+    while let Ok(Some(seen)) = read_request(&mut stream, &mut buffer, &state).await {
         let script = Arc::clone(&lock(&state.script));
         let reply = {
             let mut ledger = lock(&state.seen);
             ledger.push(seen.clone());
             state.count.send_replace(ledger.len());
             drop(ledger);
+            state.has_come(Moment::Read, Some(&seen));
             script(&seen)
         };
-        if !perform(&mut stream, &state, reply).await {
+        if !perform(&mut stream, &state, &seen, reply).await {
             return;
         }
     }
 }
 
 /// Plays one reply; tells whether the connection may be used again.
-async fn perform(stream: &mut TcpStream, state: &State, reply: Reply) -> bool {
+async fn perform(stream: &mut TcpStream, state: &State, seen: &Seen, reply: Reply) -> bool {
     match reply {
         Reply::Answer { status, headers, body } => {
             let mut head = format!("HTTP/1.1 {status} X\r\n");
@@ -331,7 +366,15 @@ async fn perform(stream: &mut TcpStream, state: &State, reply: Reply) -> bool {
                 head.push_str(&format!("Content-Length: {}\r\n", body.len()));
             }
             head.push_str("\r\n");
-            stream.write_all(&[head.as_bytes(), &body].concat()).await.is_ok()
+            let answer = [head.as_bytes(), &body].concat();
+            // In two packets only for the one who looks between them.
+            let half = if lock(&state.witness).is_some() { "HTTP/1.1 2".len() } else { 0 };
+            let (first, rest) = answer.split_at(half);
+            let begun = stream.write_all(first).await.is_ok();
+            state.has_come(Moment::HalfAnswered, Some(seen));
+            let whole = begun && stream.write_all(rest).await.is_ok();
+            state.has_come(Moment::Answered, Some(seen));
+            whole
         }
         Reply::Raw(bytes) => {
             let _ = stream.write_all(&bytes).await;
@@ -361,23 +404,23 @@ async fn perform(stream: &mut TcpStream, state: &State, reply: Reply) -> bool {
         Reply::Stall => std::future::pending().await,
         Reply::Late(by, then) => {
             tokio::time::sleep(by).await;
-            Box::pin(perform(stream, state, *then)).await
+            Box::pin(perform(stream, state, seen, *then)).await
         }
         Reply::Gated(mut gate, then) => {
             let opened = gate.wait_for(|open| *open).await.is_ok();
-            opened && Box::pin(perform(stream, state, *then)).await
+            opened && Box::pin(perform(stream, state, seen, *then)).await
         }
         Reply::AfterReceipt(receipt, then) => {
             let status = post(&receipt).await;
             lock(&state.receipts).push(status);
-            Box::pin(perform(stream, state, *then)).await
+            Box::pin(perform(stream, state, seen, *then)).await
         }
         Reply::ThenCloseAtNext(first) => {
             let _ = (Box::pin(perform(stream, state, *first)).await, stream.read_u8().await);
             false
         }
         Reply::ThenReceipt(first, receipt) => {
-            let open = Box::pin(perform(stream, state, *first)).await;
+            let open = Box::pin(perform(stream, state, seen, *first)).await;
             let status = post(&receipt).await;
             lock(&state.receipts).push(status);
             open
@@ -406,7 +449,7 @@ pub async fn post(receipt: &Post) -> u16 {
 }
 
 /// Reads one request to its end; `None` when the connection ends before.
-async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Option<Seen>> {
+async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>, state: &State) -> io::Result<Option<Seen>> {
     let head_end = loop {
         if let Some(at) = buffer.windows(4).position(|w| w == b"\r\n\r\n") {
             break at + 4;
@@ -422,6 +465,7 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Resul
     let header = |line: &str| line.split_once(':').map(|(n, v)| (n.to_owned(), v.trim().to_owned()));
     let headers: Vec<(String, String)> = lines.filter_map(header).collect();
     let mut seen = Seen { method, path, headers, body: vec![] };
+    state.has_come(Moment::Head, Some(&seen));
     let length = seen.header("content-length").and_then(|v| v.parse::<usize>().ok()).unwrap_or(0);
     while buffer.len() < head_end + length {
         if stream.read_buf(buffer).await? == 0 {

@@ -7,6 +7,8 @@ pub mod daemon;
 pub mod desk;
 pub mod faulty_provider;
 pub mod faulty_store;
+pub mod dice;
+pub mod disk;
 
 #[allow(dead_code, reason = "the oracle offers more than each topic uses")]
 pub mod http_oracle;

@@ -55,6 +55,31 @@ impl Database {
         Self { name }
     }
 
+    /// A new one whose tables are in a directory, which is given to the server; to be discarded before that goes.
+    pub async fn fresh_in(dir: &Path) -> Self {
+        let cluster = Cluster::shared();
+        if let Some(user) = server_user(dir) {
+            succeeded("chown", Command::new("chown").arg(user).arg(dir).output());
+        }
+        let database = Self::fresh().await;
+        let (name, at) = (&database.name, dir.display());
+        for sql in [
+            format!("CREATE TABLESPACE {name} LOCATION '{at}'"),
+            format!("ALTER DATABASE {name} SET TABLESPACE {name}"),
+        ] {
+            cluster.psql(&sql);
+        }
+        database
+    }
+
+    /// Takes it and its place away for good, whoever uses it.
+    pub fn discard(&self) {
+        let name = &self.name;
+        for sql in [format!("DROP DATABASE {name} WITH (FORCE)"), format!("DROP TABLESPACE {name}")] {
+            Cluster::shared().psql(&sql);
+        }
+    }
+
     /// Its URL by the server's socket, for the superuser; needs no password.
     pub fn url(&self) -> String {
         Cluster::shared().socket_url(&self.name)
@@ -82,28 +107,62 @@ impl Database {
     /// Takes it away from everybody, as an outage would.
     pub async fn hide(&self) {
         let name = &self.name;
-        let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
-        let rename = format!("ALTER DATABASE {name} RENAME TO {name}_hidden");
-        let mut admin = connect(&Cluster::shared().socket_url("postgres")).await;
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            admin.execute(sqlx::AssertSqlSafe(end.clone())).await.expect("ends the sessions");
-            // Somebody may have connected in between.
-            match admin.execute(sqlx::AssertSqlSafe(rename.clone())).await {
-                Ok(_) => break,
-                Err(e) => assert!(Instant::now() < deadline, "{e}"),
-            }
-        }
-        admin.close().await.expect("closes");
+        alone(name, &format!("ALTER DATABASE {name} RENAME TO {name}_hidden")).await;
     }
 
     /// Brings it back.
     pub async fn show(&self) {
         let name = &self.name;
-        let mut admin = connect(&Cluster::shared().socket_url("postgres")).await;
-        let rename = format!("ALTER DATABASE {name}_hidden RENAME TO {name}");
-        admin.execute(sqlx::AssertSqlSafe(rename)).await.expect("renames");
-        admin.close().await.expect("closes");
+        alone(&format!("{name}_hidden"), &format!("ALTER DATABASE {name}_hidden RENAME TO {name}")).await;
+        self.allow();
+    }
+
+    /// Copies it as it stands, while nobody uses it.
+    pub async fn copy(&self) {
+        let name = &self.name;
+        alone(name, &format!("CREATE DATABASE {name}_copy TEMPLATE {name}")).await;
+        self.allow();
+    }
+
+    /// Puts the copy in its place.
+    pub async fn restore(&self) {
+        let name = &self.name;
+        alone(name, &format!("DROP DATABASE {name}")).await;
+        alone(&format!("{name}_copy"), &format!("ALTER DATABASE {name}_copy RENAME TO {name}")).await;
+        self.allow();
+    }
+
+    fn allow(&self) {
+        Cluster::shared().psql(&format!("ALTER DATABASE {} ALLOW_CONNECTIONS true", self.name));
+    }
+
+    /// Everything in it as SQL, with octets in hex.
+    pub fn dump(&self) -> Vec<u8> {
+        let cluster = Cluster::shared();
+        let mut dump = Command::new(cluster.bin.join("pg_dump"));
+        dump.arg("-h").arg(&cluster.dir).args(["-p", &cluster.port.to_string(), "-U", "postgres", &self.name]);
+        succeeded("pg_dump", dump.output()).stdout
+    }
+
+    /// The files of its tables and indexes, and the last one of the log that the whole server writes ahead.
+    pub async fn files(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        self.run("CHECKPOINT").await;
+        let mut connection = self.connect().await;
+        let oid = "SELECT oid::int8 FROM pg_database WHERE datname = current_database()";
+        let oid: i64 = sqlx::query_scalar(oid).fetch_one(&mut connection).await.expect("a row");
+        let current = "SELECT pg_walfile_name(pg_current_wal_lsn())";
+        let current: String = sqlx::query_scalar(current).fetch_one(&mut connection).await.expect("a row");
+        connection.close().await.expect("closes");
+        let data = Cluster::shared().dir.join("data");
+        let mut ahead = listed(&data.join("pg_wal"));
+        // Those after it are old ones that wait to be used again.
+        ahead.retain(|path| path.file_name().is_some_and(|name| *name <= *current));
+        (listed(&data.join("base").join(oid.to_string())), ahead.split_off(ahead.len().saturating_sub(1)))
+    }
+
+    /// What the server has logged.
+    pub fn server_log() -> Vec<u8> {
+        fs::read(Cluster::shared().dir.join("server.log")).expect("a log")
     }
 
     /// A connection of the test's own.
@@ -120,6 +179,31 @@ impl Database {
     }
 }
 
+fn listed(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
+    files.sort();
+    files
+}
+
+/// Does what the server does with a database only while nobody has a session in it. Nobody gets one afterwards either,
+/// until that is allowed again.
+async fn alone(database: &str, sql: &str) {
+    Cluster::shared().psql(&format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false"));
+    let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'");
+    let mut admin = connect(&Cluster::shared().socket_url("postgres")).await;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        admin.execute(sqlx::AssertSqlSafe(end.clone())).await.expect("ends the sessions");
+        // One may have been begun before.
+        match admin.execute(sqlx::AssertSqlSafe(sql.to_owned())).await {
+            Ok(_) => break,
+            Err(e) => assert!(Instant::now() < deadline, "{e}"),
+        }
+    }
+    admin.close().await.expect("closes");
+}
+
 async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("connects")
 }
@@ -134,6 +218,12 @@ impl Cluster {
     fn socket_url(&self, database: &str) -> String {
         let socket = self.dir.display().to_string().replace('/', "%2F");
         format!("postgres://postgres@{socket}:{}/{database}", self.port)
+    }
+
+    fn psql(&self, sql: &str) {
+        let mut psql = Command::new(self.bin.join("psql"));
+        psql.arg("-h").arg(&self.dir).args(["-p", &self.port.to_string(), "-U", "postgres", "-c", sql]);
+        succeeded(sql, psql.output());
     }
 
     fn start() -> Self {

@@ -123,6 +123,25 @@ impl Daemon {
         answer.expect("an answer")
     }
 
+    /// The bytes of a request that posts an event under its id as the key.
+    pub fn request(&self, event: &Value) -> Vec<u8> {
+        let (key, body) = (event["event_id"].as_str().expect("an id"), event.to_string());
+        let head = format!(
+            "POST /v1/notifications HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nIdempotency-Key: {key}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            self.key,
+            body.len()
+        );
+        (head + &body).into_bytes()
+    }
+
+    /// Writes bytes to the API on a connection of their own, and leaves the rest to the caller.
+    pub async fn write(&self, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.api()).await.expect("a connection");
+        stream.write_all(bytes).await.expect("written");
+        stream
+    }
+
     /// Posts an event, which must be accepted, and gives the notification's id.
     pub async fn accept(&self, event: &Value) -> String {
         let answer = self.post(event).await;
@@ -221,8 +240,7 @@ impl Daemon {
 
     /// Sends bytes as they are and reads until the daemon closes the connection.
     pub async fn raw(&self, bytes: &[u8]) -> String {
-        let mut stream = TcpStream::connect(self.api()).await.expect("a connection");
-        stream.write_all(bytes).await.expect("written");
+        let mut stream = self.write(bytes).await;
         let mut read = vec![];
         let reading = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut read)).await;
         // A reset after the answer ends it as well as an orderly end.
