@@ -6,6 +6,7 @@ pub(crate) mod lookup;
 pub(crate) mod reader;
 pub(crate) mod receipts;
 pub(crate) mod request;
+mod sigv4;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

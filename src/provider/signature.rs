@@ -1,6 +1,10 @@
 //! Proofs of a receipt's origin: pure functions over raw bytes. Each takes several secrets, so that one can be rotated,
 //! and compares in constant time.
 
+pub mod jwt;
+pub mod keyed;
+pub mod sns;
+
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{digest, hmac, signature};
 use data_encoding::{BASE64, HEXLOWER};
@@ -14,8 +18,15 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     verify_slices_are_equal(a, b).is_ok()
 }
 
+/// Whether a signed time, in seconds since 1970, is near enough to `now`.
 fn fresh(timestamp: &str, now: Timestamp) -> bool {
-    timestamp.parse::<i64>().is_ok_and(|t| (now.micros() / 1_000_000).abs_diff(t) <= TOLERANCE_SECONDS.unsigned_abs())
+    fresh_within(timestamp, now, TOLERANCE_SECONDS)
+}
+
+/// The same for a time that may lie `past` seconds back.
+fn fresh_within(timestamp: &str, now: Timestamp, past: i64) -> bool {
+    let now = now.micros() / 1_000_000;
+    timestamp.parse::<i64>().is_ok_and(|t| (now.saturating_sub(past)..=now + TOLERANCE_SECONDS).contains(&t))
 }
 
 /// Twilio's `X-Twilio-Signature`: base64 of HMAC-SHA-1, under the account's token, over the full URL and each form field
@@ -70,6 +81,24 @@ pub fn verify_telnyx(keys: &[&str], timestamp: &str, body: &[u8], header: &str, 
         && keys.iter().any(|key| {
             BASE64.decode(key.as_bytes()).is_ok_and(|key| {
                 signature::UnparsedPublicKey::new(&signature::ED25519, key).verify(&signed, &given).is_ok()
+            })
+        })
+}
+
+/// SendGrid's `X-Twilio-Email-Event-Webhook-Signature`: base64 of an ECDSA signature (P-256, SHA-256, ASN.1) over the time
+/// of `X-Twilio-Email-Event-Webhook-Timestamp` and the body. The keys are base64 of a SubjectPublicKeyInfo (RFC 5280
+/// section 4.1.2.7).
+///
+/// Source: SendGrid, "Getting Started with the Event Webhook Security Features"
+/// (<https://www.twilio.com/docs/sendgrid/for-developers/tracking-events/getting-started-event-webhook-security-features>).
+pub fn verify_sendgrid(keys: &[&str], timestamp: &str, body: &[u8], header: &str, now: Timestamp) -> bool {
+    let Ok(given) = BASE64.decode(header.as_bytes()) else { return false };
+    let signed = [timestamp.as_bytes(), body].concat();
+    fresh(timestamp, now)
+        && keys.iter().any(|key| {
+            BASE64.decode(key.as_bytes()).is_ok_and(|key| {
+                let key = signature::UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_ASN1, key);
+                key.verify(&signed, &given).is_ok()
             })
         })
 }
@@ -204,6 +233,30 @@ mod tests {
         assert!(!verify(&[&key], "1001", b"{}", 1000));
         assert!(!verify(&[&key], "1000", b"{ }", 1000));
         assert!(!verify(&[], "1000", b"{}", 1000));
+    }
+
+    // The example of SendGrid's own libraries (github.com/sendgrid/sendgrid-nodejs, packages/eventwebhook, tests).
+    const SENDGRID_KEY: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE83T4O/n84iotIvIW4mdBgQ/7dAfSmpqIM8kF9mN1flpVKS3GRqe62gw+2fNNRaINXvVpiglSI8eNEc6wEA3F+g==";
+    const SENDGRID: &str =
+        "MEUCIGHQVtGj+Y3LkG9fLcxf3qfI10QysgDWmMOVmxG0u6ZUAiEAyBiXDWzM+uOe5W0JuG+luQAbPIqHh89M15TluLtEZtM=";
+    const SENDGRID_BODY: &str = concat!(
+        r#"[{"email":"hello@world.com","event":"dropped","reason":"Bounced Address","sg_event_id":"ZHJvcC0xMDk5NDkxOS1MUnpYbF9OSFN0T0doUTRrb2ZTbV9BLTA","sg_message_id":"LRzXl_NHStOGhQ4kofSm_A.filterdrecv-p3mdw1-756b745b58-kmzbl-18-5F5FC76C-9.0","smtp-id":"<LRzXl_NHStOGhQ4kofSm_A@ismtpd0039p1iad1.sendgrid.net>","timestamp":1600112492}]"#,
+        "\r\n"
+    );
+
+    #[test]
+    fn sendgrids_published_example_verifies_and_a_changed_one_does_not() {
+        let verify = |key: &str, time: &str, body: &str, now| {
+            verify_sendgrid(&["bad", key], time, body.as_bytes(), SENDGRID, at(now))
+        };
+        let time = 1_600_112_502;
+        assert!(verify(SENDGRID_KEY, "1600112502", SENDGRID_BODY, time));
+        for now in [time - 301, time + 301] {
+            assert!(!verify(SENDGRID_KEY, "1600112502", SENDGRID_BODY, now), "{now}");
+        }
+        assert!(!verify(SENDGRID_KEY, "1600112503", SENDGRID_BODY, time));
+        assert!(!verify(SENDGRID_KEY, "1600112502", &SENDGRID_BODY.replace("dropped", "delivered"), time));
+        assert!(!verify(&SENDGRID_KEY.replace("83T4O", "83T4P"), "1600112502", SENDGRID_BODY, time));
     }
 
     #[test]

@@ -255,7 +255,7 @@ impl Provider for SmtpProvider {
         LookupAnswer::Unreadable
     }
 
-    fn receipts(&self, _: &ReceiptRequest, _: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
+    async fn receipts(&self, _: &ReceiptRequest, _: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
         Err(ReceiptError::NotOffered)
     }
 }

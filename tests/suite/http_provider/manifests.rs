@@ -53,7 +53,7 @@ colour = "red"
             r#"mine.toml:7:1: send.method: must be one of "POST", "PUT", "GET""#,
             r#"mine.toml:8:1: send.url: must begin with "{{ base_url }}""#,
             "mine.toml:9:13: send.headers.a b: must be the name of a header",
-            "mine.toml:10:1: send.auth: must hold one of basic, bearer and header",
+            "mine.toml:10:1: send.auth: must hold one of basic, bearer, header and sigv4",
             "mine.toml:10:10: send.auth.bearer: names `kay`, which is neither a setting nor a variable",
             "mine.toml:11:10: send.form.To: does not render: unknown filter",
             "mine.toml:11:35: send.form.From: must be a string",
