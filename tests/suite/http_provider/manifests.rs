@@ -1,7 +1,5 @@
 //! What is told of a manifest or of settings that are wrong, and what names an account and a revision.
 
-use secrecy::ExposeSecret as _;
-
 use super::*;
 
 fn mistakes(text: &str) -> Vec<String> {
@@ -205,25 +203,4 @@ fn what_an_operator_knows_of_look_ups_stands_above_the_manifest() {
     assert_eq!((known.trust_miss, known.settle_after), (true, minute));
     assert!(!rules(infobip().with_lookup(Some(minute), Some(false))).trust_miss);
     assert!(!rules(infobip().with_lookup(None, None)).trust_miss);
-}
-
-#[test]
-fn what_may_be_done_after_a_lost_answer_is_told_for_each_shipped_provider() {
-    for (name, lookup, dedupe, identical, receipts) in [
-        ("twilio", false, false, false, true),
-        ("infobip", true, false, false, true),
-        ("telnyx", false, true, true, false),
-        ("resend", false, true, true, false),
-        ("postmark", true, false, false, true),
-    ] {
-        let provider = provider(name, "http://127.0.0.1:9", &[]);
-        let abilities = provider.abilities();
-        assert_eq!(
-            (abilities.lookup.is_some(), abilities.dedupe.is_some(), abilities.identical_body, abilities.receipts),
-            (lookup, dedupe, identical, receipts),
-            "{name}"
-        );
-        assert_eq!(abilities.send_timeout, PATIENT.total);
-        assert!(settings(name).values().all(|s| !format!("{provider:?}").contains(s.expose_secret())));
-    }
 }
