@@ -152,16 +152,16 @@ async fn each_provider_is_asked_in_exactly_the_bytes_of_its_contract() {
         send(&provider).await;
         check_request(name, "send", &contract.send, &oracle.requests()[0], &mut wrong);
         if let Some(lookup) = &contract.lookup {
-            provider.lookup(&question(lookup)).await;
+            provider.lookup(&question(&provider, lookup)).await;
             check_request(name, "look-up", lookup, &oracle.requests()[1], &mut wrong);
         }
     }
     assert_none(&wrong);
 }
 
-fn question(lookup: &Call) -> Inquiry {
+fn question(provider: &HttpProvider, lookup: &Call) -> Inquiry {
     let message_id = lookup.message_id.as_ref().map(|id| ProviderMessageId::parse(id).expect("an id"));
-    Inquiry { message_id, ..inquiry() }
+    Inquiry { message_id, to: Some(address(provider.channel())), ..inquiry() }
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn each_answer_to_a_look_up_is_read_as_its_contract_says() {
         let provider = contracted(name, &oracle.url(), &Signer::of(manifest, &contract.settings));
         for (reply, shown, wanted) in answers(lookup, &undocumented) {
             oracle.play([reply]);
-            let got = match provider.lookup(&question(lookup)).await {
+            let got = match provider.lookup(&question(&provider, lookup)).await {
                 LookupAnswer::Found { message_id, delivery } => {
                     let id = message_id.map_or("-".to_owned(), |id| id.to_string());
                     format!("found {id} {}", delivery.map_or("-", |status| status.code()))

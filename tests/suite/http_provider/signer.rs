@@ -48,6 +48,7 @@ impl Signer {
             let name = name.as_str().expect("a name").to_owned();
             let secret = match given.get(&name) {
                 Some(given) => Secret::Text(given.clone()),
+                None if n > 0 && scheme == "sns" => Secret::Text(format!("{TOPIC}-{n}")),
                 None => made(&scheme, n),
             };
             (name, secret)
@@ -151,6 +152,9 @@ impl Signer {
             }
             ("sns", Secret::Rsa { pair, .. }) => {
                 post(&[], &envelope(pair, now, json!({ "Type": "Notification", "Message": content })).to_string())
+            }
+            ("sns", Secret::Text(topic)) => {
+                post(&[], &self.envelope(json!({ "Type": "Notification", "Message": content, "TopicArn": topic })))
             }
             ("basic", Secret::Text(password)) => {
                 let given = BASE64.encode(format!("{}:{password}", self.user).as_bytes());
