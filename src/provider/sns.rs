@@ -92,7 +92,7 @@ impl SnsDoor {
             let certificate = ParsedCertificate::try_from(&der).ok()?;
             Some(certificate.subject_public_key_info().as_ref().to_vec())
         });
-        let spki = spki.ok_or(ReceiptError::NotAuthentic)?;
+        let spki = spki.ok_or(ReceiptError::Unavailable)?;
         let mut keys = lock(&self.keys);
         keys.retain(|key| key.url != *url);
         if keys.len() == KEYS {

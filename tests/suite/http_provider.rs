@@ -7,6 +7,7 @@ mod manifests;
 mod receipts;
 mod requests;
 mod signer;
+mod sns;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -175,6 +175,18 @@ mod tests {
         assert!(!good.verify(b"no key"));
     }
 
+    // Made with OpenSSL: the first version signs with SHA-1.
+    const KEY: &str = "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEApqCT+UyGDUiqnwoaIqF9z0SrfKQbPrMrsZN96vKO+JMX01wViTV3dfJJ/0KEFE0+86Y9GymQe6xS272GVWh86TWqg8Z2OHEqOp7bPDGrTb2+qDbj2lgHkqGHNrJ3EAIdhFIIXcDTMvngnEfjxLQ/t/hnTxyuLt2Q4s15ezHXCxap93dq96z/JHQG55T17gQvJsqFr/Eeiq3D+vs07BnnqMiL5hjfOhaMDC1C/sSZDSf+5LwHZr+6xa21agiafF0Ii58M8osw8ziJlzrGgaCBPRpvH020XsdIh0eJpNxpu8iKaqv5F4LGeoGB0wIY3n6trh5V4oXId1LYtXFfVxYahwIDAQAB";
+    const SHA1: &str = "EwSMD7h/iiyBHJGIKS1yukrD46eRgrsOZcrFJZST/mq9YwnoW+rvB/xjpSUtmyi4xLpc7CYgLaDAHBFAeFXlo4Nn/DacHOoSz7C8BZyl6igNSJ0FLETCS2Fc6McbPVddEEolFDPkA1CvtKssucLmx9yVuu11mUGNbDQbDHeiMgHaf9j9XEhTtbM/xkcxO6wsxzOJ94ezBRf6rnSBEqSLx4EaJSHzsDbz3jtYzTol7ALzCT0Sxn8KWL+j720xtAEqjoXPAaL5cKdXTYkdg5QFts3tw1aje07Dc5VNXjZoSfQiF3R47H/JIEACr4lzkUYYNcAC3DFPMqMDPq3vVzNbHg==";
+
+    #[test]
+    fn the_first_version_of_a_signature_is_good_too_where_it_says_so() {
+        let key = BASE64.decode(KEY.as_bytes()).expect("base64");
+        let of_version = |version| envelope(&serde_json::json!({ "SignatureVersion": version, "Signature": SHA1 }));
+        assert!(of_version("1").verify(&key));
+        assert!(!of_version("2").verify(&key));
+    }
+
     #[test]
     fn an_envelope_is_fresh_as_long_as_sns_repeats_itself() {
         let envelope = envelope(&serde_json::json!({}));

@@ -79,11 +79,19 @@ impl Signer {
     /// Stands for SNS's hosts: it gives out the certificate and takes every confirmation.
     pub async fn sns(&self) -> HttpOracle {
         let oracle = HttpOracle::start().await;
-        if let Some((_, Secret::Rsa { certificate, .. })) = self.secrets.first() {
-            let certificate = certificate.clone();
-            oracle.script(move |_| Reply::json(200, &certificate));
+        if let Some((_, Secret::Rsa { .. })) = self.secrets.first() {
+            let certificate = self.certificate();
+            oracle.script(move |_| certificate.clone());
         }
         oracle
+    }
+
+    /// The answer that gives out SNS's certificate.
+    pub fn certificate(&self) -> Reply {
+        match &self.secrets[0].1 {
+            Secret::Rsa { certificate, .. } => Reply::json(200, certificate),
+            _ => panic!("only SNS has a certificate"),
+        }
     }
 
     /// A receipt as the provider would send it, signed with the secret of that number.
@@ -206,6 +214,11 @@ impl Signer {
             all.push(("one of tomorrow", self.sign(0, path, content, NOW.plus(DAY))));
         }
         all
+    }
+
+    /// A request with this body, and no more than that.
+    pub fn posted(&self, body: &str) -> ReceiptRequest {
+        self.request("/v1/receipts/x", &[], body)
     }
 
     /// What SNS posts, with other members than it should have.
