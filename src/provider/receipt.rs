@@ -34,11 +34,13 @@ pub(super) fn verify(rules: &Receipts, origin: &Origin<'_>, request: &ReceiptReq
     let verified = || {
         Some(match rules.scheme {
             Scheme::Twilio => {
-                // With this header another algorithm or key is in use, which must not be taken for ours.
-                if request.headers.contains_key("x-twilio-webhooks-signature-settings") {
-                    return None;
-                }
-                signature::verify_twilio(secrets, &url()?, &pairs(body)?, body, header("x-twilio-signature")?)
+                // Where this header is there, it must read: another algorithm must not be taken for the usual one.
+                let settings = match request.headers.contains_key("x-twilio-webhooks-signature-settings") {
+                    true => Some(header("x-twilio-webhooks-signature-settings")?),
+                    false => None,
+                };
+                let given = header("x-twilio-signature")?;
+                signature::verify_twilio(secrets, &url()?, &pairs(body)?, body, given, settings)
             }
             Scheme::TelnyxEd25519 => {
                 let (time, given) = (header("telnyx-timestamp")?, header("telnyx-signature-ed25519")?);

@@ -31,11 +31,27 @@ fn fresh_within(timestamp: &str, now: Timestamp, past: i64) -> bool {
 
 /// Twilio's `X-Twilio-Signature`: base64 of HMAC-SHA-1, under the account's token, over the full URL and each form field
 /// sorted by name, name and value joined; values of a repeated name are sorted and each counts once. The URL is tried
-/// with and without its default port. A URL with `bodySHA256` is signed alone and vouches for the body.
+/// with and without its default port. A URL with `bodySHA256` is signed alone and vouches for the body. `settings` is
+/// `X-Twilio-Webhooks-Signature-Settings`, which may name HMAC-SHA-256 under a shared key, and no other algorithm.
 ///
-/// Source: Twilio, "Webhooks security" (<https://www.twilio.com/docs/usage/webhooks/webhooks-security>).
-pub fn verify_twilio(tokens: &[&str], url: &str, form: &[(String, String)], body: &[u8], header: &str) -> bool {
+/// Source: Twilio, "Webhooks security" (<https://www.twilio.com/docs/usage/webhooks/webhooks-security>); the settings,
+/// Twilio's library for Node, `lib/webhooks/webhooks.js`.
+pub fn verify_twilio(
+    secrets: &[&str],
+    url: &str,
+    form: &[(String, String)],
+    body: &[u8],
+    header: &str,
+    settings: Option<&str>,
+) -> bool {
     let Ok(given) = BASE64.decode(header.as_bytes()) else { return false };
+    let named =
+        |settings: &str| settings.split(',').find_map(|pair| pair.trim().strip_prefix("algorithm=").map(str::to_owned));
+    let algorithm = match settings.map(named) {
+        None => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+        Some(Some(name)) if name == "HMAC_SHA256" => hmac::HMAC_SHA256,
+        Some(_) => return false,
+    };
     let mut fields: Vec<&(String, String)> = form.iter().collect();
     fields.sort();
     fields.dedup();
@@ -49,8 +65,8 @@ pub fn verify_twilio(tokens: &[&str], url: &str, form: &[(String, String)], body
     }
     let tail: String = fields.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]).collect();
     let urls = port_variants(url);
-    tokens.iter().any(|token| {
-        let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, token.as_bytes());
+    secrets.iter().any(|secret| {
+        let key = hmac::Key::new(algorithm, secret.as_bytes());
         urls.iter().any(|url| hmac::verify(&key, format!("{url}{tail}").as_bytes(), &given).is_ok())
     })
 }
@@ -164,16 +180,27 @@ mod tests {
 
     #[test]
     fn twilios_published_example_verifies_and_a_changed_one_does_not() {
-        assert!(verify_twilio(&["other", "12345"], URL, &form(), b"", TWILIO));
+        assert!(verify_twilio(&["other", "12345"], URL, &form(), b"", TWILIO, None));
         let with_port = URL.replace(".com/", ".com:443/");
-        assert!(verify_twilio(&["12345"], &with_port, &form(), b"", TWILIO));
-        assert!(!verify_twilio(&["12346"], URL, &form(), b"", TWILIO));
-        assert!(!verify_twilio(&["12345"], &URL.replace("bar=2", "bar=3"), &form(), b"", TWILIO));
+        assert!(verify_twilio(&["12345"], &with_port, &form(), b"", TWILIO, None));
+        assert!(!verify_twilio(&["12346"], URL, &form(), b"", TWILIO, None));
+        assert!(!verify_twilio(&["12345"], &URL.replace("bar=2", "bar=3"), &form(), b"", TWILIO, None));
         let mut changed = form();
         changed[3].1 = "1235".to_owned();
-        assert!(!verify_twilio(&["12345"], URL, &changed, b"", TWILIO));
+        assert!(!verify_twilio(&["12345"], URL, &changed, b"", TWILIO, None));
         for header in ["", "!", "RSOYDt4T1cUTdK1PDd93"] {
-            assert!(!verify_twilio(&["12345"], URL, &form(), b"", header), "{header}");
+            assert!(!verify_twilio(&["12345"], URL, &form(), b"", header, None), "{header}");
+        }
+    }
+
+    #[test]
+    fn twilios_other_algorithm_is_good_where_the_settings_name_it_and_no_other_is() {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"shared");
+        let header = BASE64.encode(hmac::sign(&key, URL.as_bytes()).as_ref());
+        let verify = |settings| verify_twilio(&["12345", "shared"], URL, &[], b"", &header, settings);
+        assert!(verify(Some("key=k1,algorithm=HMAC_SHA256")));
+        for settings in [None, Some(""), Some("key=k1"), Some("key=k1,algorithm=HMAC_SHA1"), Some("algorithm=NONE")] {
+            assert!(!verify(settings), "{settings:?}");
         }
     }
 
@@ -182,7 +209,7 @@ mod tests {
         let fields =
             [("Sid", "CA123"), ("SidAccount", "AC123"), ("Digits", "5678"), ("Digits", "1234"), ("Digits", "1234")];
         let form: Vec<_> = fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        assert!(verify_twilio(&["12345"], URL, &form, b"", "IK+Dwps556ElfBT0I3Rgjkr1wJU="));
+        assert!(verify_twilio(&["12345"], URL, &form, b"", "IK+Dwps556ElfBT0I3Rgjkr1wJU=", None));
     }
 
     #[test]
@@ -191,8 +218,8 @@ mod tests {
         let url = format!("https://example.org/x?bodySHA256={hash}");
         let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"t");
         let header = BASE64.encode(hmac::sign(&key, url.as_bytes()).as_ref());
-        assert!(verify_twilio(&["t"], &url, &[], b"{}", &header));
-        assert!(!verify_twilio(&["t"], &url, &[], b"{ }", &header));
+        assert!(verify_twilio(&["t"], &url, &[], b"{}", &header, None));
+        assert!(!verify_twilio(&["t"], &url, &[], b"{ }", &header, None));
     }
 
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

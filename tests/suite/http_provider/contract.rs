@@ -94,7 +94,7 @@ fn written(seen: &Seen) -> String {
         .headers
         .iter()
         .map(|(name, value)| (name.to_lowercase(), value))
-        .filter(|(name, value)| !of_every.contains(&name.as_str()) && !(name == "accept" && *value == "*/*"))
+        .filter(|(name, value)| !(of_every.contains(&name.as_str()) || name == "accept" && *value == "*/*"))
         .map(|(name, value)| format!("{name}: {value}\n"))
         .collect();
     headers.sort();

@@ -134,6 +134,28 @@ fn a_variable_is_used_only_where_it_has_a_value_and_no_setting_takes_its_name() 
     );
 }
 
+#[test]
+fn a_signature_is_told_what_it_cannot_go_without() {
+    let signed = |receipt: &str| {
+        let text = GOOD.replace("json = {", "auth.sigv4 = { service = \"s\", region = \"{{ nowhere }}\" }\njson = {");
+        mistakes(&format!("{text}[receipt]\nsecrets = [\"key\"]\nreference = \"query\"\n{receipt}"))
+    };
+    assert_eq!(
+        signed("signature = \"sns\"\nformat = \"json\"\n"),
+        [
+            "mine.toml:13:6: send.auth.sigv4.access_key_id: is required",
+            "mine.toml:13:6: send.auth.sigv4.secret_access_key: is required",
+            "mine.toml:13:6: send.auth.sigv4.session_token: is required",
+            "mine.toml:13:31: send.auth.sigv4.region: names `nowhere`, which is neither a setting nor a variable",
+            "mine.toml:26:1: receipt.format: must be \"sns\" with this signature",
+        ]
+    );
+    for (signature, format) in [("twilio", "json"), ("plivo-v3", "json"), ("mailgun", "form"), ("basic", "sns")] {
+        let wrong = signed(&format!("signature = \"{signature}\"\nformat = \"{format}\"\nuser = \"key\"\n"));
+        assert!(wrong.iter().any(|m| m.contains("receipt.format: must be ")), "{signature} {format}: {wrong:?}");
+    }
+}
+
 fn with(pairs: &[(&str, &str)]) -> Result<HttpProvider, Vec<SettingMistake>> {
     build(Manifest::parse("good.toml", GOOD).expect("right"), secret(pairs), PATIENT, None)
 }
@@ -173,6 +195,22 @@ fn plain_http_is_for_the_loopback_or_on_request() {
         assert!(!build(url, "false"), "{url}");
     }
     assert!(build("http://api.vendor.example", "true"));
+}
+
+#[test]
+fn where_snss_certificates_come_from_is_a_url_as_any_other() {
+    let build = |url: &str| {
+        let manifest = shipped("amazon-ses").expect("shipped").expect("right");
+        let mut settings = Contract::of("amazon-ses").settings();
+        settings.extend(secret(&[("base_url", "https://email.eu-west-1.amazonaws.com"), ("sns_url", url)]));
+        super::build(manifest, settings, PATIENT, None).map(drop)
+    };
+    for url in ["", "https://vpce.example", "http://127.0.0.1:1/"] {
+        assert_eq!(build(url), Ok(()), "{url}");
+    }
+    for url in ["http://vpce.example", "vpce.example", "https://vpce.example/?a=b"] {
+        assert_eq!(build(url), Err(vec![SettingMistake::NotAUrl("sns_url".to_owned())]), "{url}");
+    }
 }
 
 #[test]
