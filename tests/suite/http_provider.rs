@@ -8,6 +8,7 @@ mod receipts;
 mod requests;
 mod signer;
 mod sns;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

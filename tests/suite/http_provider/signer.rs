@@ -162,7 +162,8 @@ impl Signer {
                 post(&[], &envelope(pair, now, json!({ "Type": "Notification", "Message": content })).to_string())
             }
             ("sns", Secret::Text(topic)) => {
-                post(&[], &self.envelope(json!({ "Type": "Notification", "Message": content, "TopicArn": topic })))
+                let members = json!({ "Type": "Notification", "Message": content, "TopicArn": topic });
+                post(&[], &self.envelope(now, members))
             }
             ("basic", Secret::Text(password)) => {
                 let given = BASE64.encode(format!("{}:{password}", self.user).as_bytes());
@@ -222,9 +223,9 @@ impl Signer {
     }
 
     /// What SNS posts, with other members than it should have.
-    pub fn envelope(&self, members: Value) -> String {
+    pub fn envelope(&self, now: Timestamp, members: Value) -> String {
         match &self.secrets[0].1 {
-            Secret::Rsa { pair, .. } => envelope(pair, NOW, members).to_string(),
+            Secret::Rsa { pair, .. } => envelope(pair, now, members).to_string(),
             _ => panic!("SNS signs with RSA"),
         }
     }

@@ -26,7 +26,7 @@ impl Desk {
     }
 
     async fn post(&self, members: Value) -> Result<usize, ReceiptError> {
-        let request = self.signer.posted(&self.signer.envelope(members));
+        let request = self.signer.posted(&self.signer.envelope(NOW, members));
         self.provider.receipts(&request, NOW).await.map(|read| read.len())
     }
 
