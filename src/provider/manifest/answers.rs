@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use chrono::DateTime;
-use http::HeaderMap;
-use http::header::RETRY_AFTER;
+use http::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 
-use super::reader::{Reader, plain_all};
+use super::reader::{Reader, plain_each};
 use crate::document::{Table, Value};
 use crate::domain::ids::ProviderMessageId;
 use crate::domain::outcome::{Outcome, OutcomeClass, Reason};
@@ -93,12 +92,13 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    fn texts(&self, spot: &Spot) -> Vec<String> {
+    /// What stands at each place that `spot` names.
+    fn texts(&self, spot: &Spot) -> Vec<Option<String>> {
         match spot {
-            Spot::Pointer(pointer) => self.json.as_ref().map(|json| plain_all(json, pointer)).unwrap_or_default(),
+            Spot::Pointer(pointer) => self.json.as_ref().map(|json| plain_each(json, pointer)).unwrap_or_default(),
             Spot::Header(name) => {
-                let texts = self.headers.get_all(name).iter().filter_map(|v| v.to_str().ok());
-                texts.map(str::to_owned).collect()
+                let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+                self.headers.get_all(name).iter().map(text).collect()
             }
         }
     }
@@ -154,7 +154,7 @@ impl Answers {
     ) -> Outcome {
         let json = answer.body.and_then(|b| serde_json::from_slice(b).ok());
         let read = Read { status: answer.status, headers: answer.headers, json };
-        let id = || keep(read.texts(self.message_id.as_ref()?).first()?);
+        let id = || keep(read.texts(self.message_id.as_ref()?).iter().flatten().next()?);
         let mut outcome = match self.rules.iter().find(|r| r.fits(&read, self.fragment_codes)) {
             Some(rule) => rule.outcome(id),
             None => self.by_default(answer.status, read.json.is_some(), id),
@@ -190,6 +190,9 @@ impl Rule {
         let absent = table.bool("absent").unwrap_or(false);
         let code = match (spot, any, absent) {
             (Some(spot), Some(any), false) => Some(Code::Any(spot, any)),
+            (Some(Spot::Pointer(pointer)), None, true) if pointer.contains("/*") => {
+                reader.none(&table.place_of("code"), "must name one place with `absent`")
+            }
             (Some(spot), None, true) => Some(Code::Absent(spot)),
             (None, None, false) => None,
             _ => reader.none(table.place(), "`code` goes with either `any` or `absent = true`"),
@@ -223,9 +226,9 @@ impl Rule {
                 Some(Code::Absent(spot)) => answer.lacks(spot),
                 Some(Code::Any(spot, any)) => {
                     let found = answer.texts(spot);
-                    let is_one = |code: &String| match fragments {
-                        true => any.iter().any(|wanted| wanted == fragment(code)),
-                        false => any.contains(code),
+                    let is_one = |code: &Option<String>| {
+                        let code = code.as_deref().map(|code| if fragments { fragment(code) } else { code });
+                        code.is_some_and(|code| any.iter().any(|wanted| wanted == code))
                     };
                     match self.is {
                         Is::RefusedMessage | Is::RefusedAccount | Is::NotSent => {

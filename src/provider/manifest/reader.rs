@@ -92,14 +92,19 @@ pub(crate) fn plain_at(value: &serde_json::Value, pointer: &str) -> Option<Strin
     plain_all(value, pointer).into_iter().next()
 }
 
-/// The texts at every place that `pointer` names: a segment `*` stands for each item of an array or member of an object.
+/// The texts at every place that `pointer` names.
 pub(crate) fn plain_all(value: &serde_json::Value, pointer: &str) -> Vec<String> {
+    plain_each(value, pointer).into_iter().flatten().collect()
+}
+
+/// What stands at each place that `pointer` names: a segment `*` stands for each item of an array or member of an object.
+pub(crate) fn plain_each(value: &serde_json::Value, pointer: &str) -> Vec<Option<String>> {
     let star = pointer.find("/*/").or_else(|| pointer.strip_suffix("/*").map(str::len));
-    let Some(star) = star else { return value.pointer(pointer).and_then(plain).into_iter().collect() };
+    let Some(star) = star else { return vec![value.pointer(pointer).and_then(plain)] };
     let rest = &pointer[star + "/*".len()..];
     match value.pointer(&pointer[..star]) {
-        Some(serde_json::Value::Array(items)) => items.iter().flat_map(|v| plain_all(v, rest)).collect(),
-        Some(serde_json::Value::Object(members)) => members.values().flat_map(|v| plain_all(v, rest)).collect(),
+        Some(serde_json::Value::Array(items)) => items.iter().flat_map(|v| plain_each(v, rest)).collect(),
+        Some(serde_json::Value::Object(members)) => members.values().flat_map(|v| plain_each(v, rest)).collect(),
         _ => vec![],
     }
 }
@@ -155,5 +160,7 @@ mod tests {
         }
         assert_eq!(plain_all(&serde_json::json!(["x", "y"]), "/*"), ["x", "y"]);
         assert_eq!(plain_at(&value, "/a/*/b").as_deref(), Some("1"));
+        assert_eq!(plain_each(&value, "/a/*/b"), [Some("1".to_owned()), None, Some("2".to_owned())]);
+        assert_eq!(plain_each(&value, "/a/9/b"), [None]);
     }
 }

@@ -25,6 +25,7 @@ answers = [
   { status = 200, is = "accepted" },
   { status = 99, is = "sent" },
   { status = "4xx", code = "/code", is = "unknown", reason = "because" },
+  { status = 200, code = "/parts/*/code", absent = true, is = "refused.message" },
 ]
 [dedupe]
 window = "1s"
@@ -61,17 +62,18 @@ colour = "red"
             "mine.toml:16:18: send.answers[1].is: must be one of \"accepted\", \"refused.message\", \"refused.account\", \"not_sent\", \"unknown\", \"first_stands\", \"dedupe_in_progress\", \"dedupe_mismatch\"",
             "mine.toml:17:3: send.answers[2]: `code` goes with either `any` or `absent = true`",
             "mine.toml:17:53: send.answers[2].reason: must be one of the reasons for outcomes",
-            "mine.toml:19:2: dedupe.header: is required where [send] does not use `dedupe_key`",
-            "mine.toml:19:2: dedupe: needs answers that are `first_stands`, or `dedupe_in_progress` and `dedupe_mismatch`",
-            "mine.toml:20:1: dedupe.window: must be a duration from 1m to 30d, such as \"10s\"",
-            "mine.toml:23:2: lookup.match: is required",
-            "mine.toml:23:2: lookup: needs a setting with account = true, which tells whose messages are looked up",
-            "mine.toml:25:1: lookup.url: has {{ without }}",
-            "mine.toml:26:1: lookup.found: must be a JSON pointer, which begins with /",
-            "mine.toml:29:2: receipt.user: is required",
-            "mine.toml:29:2: receipt.message_id: is required where there is no `reference`",
-            "mine.toml:31:12: receipt.secrets[0]: must be the name of a declared setting",
-            "mine.toml:33:1: receipt.colour: is not a known key",
+            "mine.toml:18:19: send.answers[3].code: must name one place with `absent`",
+            "mine.toml:20:2: dedupe.header: is required where [send] does not use `dedupe_key`",
+            "mine.toml:20:2: dedupe: needs answers that are `first_stands`, or `dedupe_in_progress` and `dedupe_mismatch`",
+            "mine.toml:21:1: dedupe.window: must be a duration from 1m to 30d, such as \"10s\"",
+            "mine.toml:24:2: lookup.match: is required",
+            "mine.toml:24:2: lookup: needs a setting with account = true, which tells whose messages are looked up",
+            "mine.toml:26:1: lookup.url: has {{ without }}",
+            "mine.toml:27:1: lookup.found: must be a JSON pointer, which begins with /",
+            "mine.toml:30:2: receipt.user: is required",
+            "mine.toml:30:2: receipt.message_id: is required where there is no `reference`",
+            "mine.toml:32:12: receipt.secrets[0]: must be the name of a declared setting",
+            "mine.toml:34:1: receipt.colour: is not a known key",
         ]
         .into_iter()
         .map(str::to_owned)
