@@ -73,7 +73,7 @@ fn list(as_json: bool) -> Result<(), Failure> {
             let line = json!({ "name": name, "channel": channel, "settings": settings, "page": manifest.page() });
             show::line(&line.to_string())?;
         } else {
-            show::line(&format!("{name:<10} {channel:<6} {}", settings.join(" ")))?;
+            show::line(&format!("{name:<15} {channel:<6} {}", settings.join(" ")))?;
         }
     }
     Ok(())

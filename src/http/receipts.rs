@@ -68,7 +68,7 @@ async fn receive(api: &Api, name: &str, request: Request<Body>) -> Result<Status
     let path_and_query = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
     let request = ReceiptRequest { path_and_query, method: parts.method, headers: parts.headers, body };
     let told = Told { metrics: &api.metrics, provider: name };
-    let receipts = provider.receipts(&request, api.clock.now()).map_err(|e| told.refused(e))?;
+    let receipts = provider.receipts(&request, api.clock.now()).await.map_err(|e| told.refused(e))?;
     let received = api.ask(api.ledger.receive(receipts)).await.inspect_err(|_| told.count("not_stored"))?;
     for what in received {
         told.count(match what {
@@ -102,6 +102,10 @@ impl Told<'_> {
             ReceiptError::Unreadable => {
                 self.count("unreadable");
                 Problem::new(Code::BadRequest, "the receipt does not read as its documents say")
+            }
+            ReceiptError::Unavailable => {
+                self.count("unavailable");
+                Problem::new(Code::Unavailable, "the receipt's origin cannot be checked now")
             }
         }
     }

@@ -17,6 +17,7 @@ use super::manifest::answers::Answer;
 use super::manifest::receipts::Scheme;
 use super::manifest::{COMMON_SETTINGS, Manifest};
 use super::receipt::{self, Origin};
+use super::sns::SnsDoor;
 use super::template::{DoesNotRender, percent_encode};
 use super::{Abilities, Dispatch, Inquiry, Provider, ReceiptError, ReceiptRequest};
 use crate::domain::address::Address;
@@ -60,6 +61,7 @@ pub struct HttpProvider {
     index: Arc<IndexKey>,
     client: HttpClient,
     abilities: Abilities,
+    sns: SnsDoor,
     /// What the request's templates name.
     wanted: BTreeSet<String>,
 }
@@ -97,19 +99,24 @@ impl HttpProvider {
         };
         let base_url = setting("base_url").trim_end_matches('/').to_owned();
         let plain_http = base_url_scheme(&base_url, allow_http);
-        if plain_http.is_none() && !base_url.is_empty() {
-            mistakes.push(SettingMistake::NotAUrl("base_url".to_owned()));
+        let sns_url = setting("sns_url").trim_end_matches('/').to_owned();
+        let plain_sns = base_url_scheme(&sns_url, allow_http);
+        for (name, url, scheme) in [("base_url", &base_url, plain_http), ("sns_url", &sns_url, plain_sns)] {
+            if scheme.is_none() && !url.is_empty() {
+                mistakes.push(SettingMistake::NotAUrl(name.to_owned()));
+            }
         }
         if timeouts.connect >= timeouts.total {
             mistakes.push(SettingMistake::Timeouts);
         }
         let public_url = public_url.map(|url| url.trim_end_matches('/').to_owned());
         let abilities = abilities(&manifest, &settings, &base_url, public_url.as_deref(), &index, timeouts);
-        let client = HttpClient::new(timeouts, plain_http == Some(false));
+        let client = HttpClient::new(timeouts, plain_http == Some(false) && plain_sns != Some(true));
         match client {
             Some(client) if mistakes.is_empty() => {
                 let wanted = manifest.send.variables();
-                Ok(Self { name, manifest, settings, base_url, public_url, index, client, abilities, wanted })
+                let sns = SnsDoor::new(Some(sns_url).filter(|url| !url.is_empty()));
+                Ok(Self { name, manifest, settings, base_url, public_url, index, client, abilities, sns, wanted })
             }
             Some(_) => Err(mistakes),
             None => {
@@ -144,7 +151,7 @@ impl HttpProvider {
             return String::new();
         };
         let mut url = format!("{public_url}/v1/receipts/{}?ref={reference}", self.name);
-        if let Some(rules) = self.manifest.receipts.as_ref().filter(|r| matches!(r.scheme, Scheme::SecretPath)) {
+        if let Some(rules) = self.manifest.receipts.as_ref().filter(|r| r.scheme == Scheme::SecretPath) {
             let secret = rules.secrets.iter().map(|s| self.setting(s)).find(|s| !s.is_empty());
             url.push_str("&key=");
             url.push_str(&percent_encode(secret.unwrap_or_default()));
@@ -212,7 +219,7 @@ impl Provider for HttpProvider {
         let Some(variables) = self.send_variables(dispatch, gate) else {
             return Outcome::new(OutcomeClass::RefusedMessage, Reason::BadContent);
         };
-        let Ok(ready) = self.manifest.send.render(&self.base_url, &variables, None) else {
+        let Ok(ready) = self.manifest.send.render(&self.base_url, &variables, None, gate.now()) else {
             return Outcome::new(OutcomeClass::RefusedAccount, Reason::AccountRefused);
         };
         match self.client.exchange(ready, Some(gate)).await {
@@ -232,7 +239,7 @@ impl Provider for HttpProvider {
         }
         let variables = self.inquiry_variables(inquiry);
         let answer = async {
-            let ready = lookup.request.render(&self.base_url, &variables, Some(&self.manifest.send));
+            let ready = lookup.request.render(&self.base_url, &variables, Some(&self.manifest.send), inquiry.now);
             let ready = ready.map_err(|DoesNotRender| LookupAnswer::Unreadable)?;
             let received = self.client.exchange(ready, None).await.map_err(|_| LookupAnswer::Unreadable)?;
             Ok(lookup.answer(received.status, received.body.as_deref(), &variables, &|id| self.keep(id)))
@@ -240,11 +247,18 @@ impl Provider for HttpProvider {
         answer.await.unwrap_or_else(|unreadable: LookupAnswer| unreadable)
     }
 
-    fn receipts(&self, request: &ReceiptRequest, now: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
+    async fn receipts(&self, request: &ReceiptRequest, now: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
         let rules = self.manifest.receipts.as_ref().filter(|_| self.abilities.receipts);
         let rules = rules.ok_or(ReceiptError::NotOffered)?;
-        let secrets = rules.secrets.iter().map(|name| self.setting(name)).filter(|s| !s.is_empty()).collect();
-        let user = if let Scheme::Basic(user) = &rules.scheme { self.setting(user) } else { "" };
+        let secrets: Vec<&str> =
+            rules.secrets.iter().map(|name| self.setting(name)).filter(|s| !s.is_empty()).collect();
+        if rules.scheme == Scheme::Sns {
+            return match self.sns.open(&self.client, &secrets, request, now).await? {
+                Some(message) => receipt::read_json(rules, &self.name, &self.index, request, &message),
+                None => Ok(vec![]),
+            };
+        }
+        let user = rules.user.as_ref().map_or("", |user| self.setting(user));
         let origin = Origin { secrets, user, public_url: self.public_url.as_deref() };
         if receipt::verify(rules, &origin, request, now) {
             receipt::read(rules, &self.name, &self.index, request)
@@ -337,9 +351,8 @@ fn abilities(
         revision.extend(pair);
     }
     let receipts = manifest.receipts.as_ref().filter(|rules| {
-        let reachable = public_url.is_some() || !matches!(rules.scheme, Scheme::Twilio);
-        let user = if let Scheme::Basic(user) = &rules.scheme { is_set(user) } else { true };
-        reachable && user && rules.secrets.iter().any(is_set)
+        let reachable = public_url.is_some() || !rules.scheme.covers_url();
+        reachable && rules.user.iter().all(is_set) && rules.secrets.iter().any(is_set)
     });
     Abilities {
         account: *index.hash(Purpose::Account, &account).as_bytes(),

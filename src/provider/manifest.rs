@@ -6,6 +6,7 @@ pub(crate) mod lookup;
 pub(crate) mod reader;
 pub(crate) mod receipts;
 pub(crate) mod request;
+mod sigv4;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,11 +26,24 @@ use request::RequestRule;
 
 /// The manifests that the program carries, by name.
 pub const SHIPPED: &[(&str, &str)] = &[
+    ("amazon-ses", include_str!("../../providers/amazon-ses.toml")),
+    ("aws-sms", include_str!("../../providers/aws-sms.toml")),
+    ("bird", include_str!("../../providers/bird.toml")),
+    ("brevo", include_str!("../../providers/brevo.toml")),
     ("infobip", include_str!("../../providers/infobip.toml")),
+    ("mailgun", include_str!("../../providers/mailgun.toml")),
+    ("mailjet", include_str!("../../providers/mailjet.toml")),
+    ("messagebird", include_str!("../../providers/messagebird.toml")),
+    ("plivo", include_str!("../../providers/plivo.toml")),
     ("postmark", include_str!("../../providers/postmark.toml")),
     ("resend", include_str!("../../providers/resend.toml")),
+    ("sendgrid", include_str!("../../providers/sendgrid.toml")),
+    ("sinch", include_str!("../../providers/sinch.toml")),
+    ("sparkpost", include_str!("../../providers/sparkpost.toml")),
     ("telnyx", include_str!("../../providers/telnyx.toml")),
     ("twilio", include_str!("../../providers/twilio.toml")),
+    ("vonage-messages", include_str!("../../providers/vonage-messages.toml")),
+    ("vonage-sms", include_str!("../../providers/vonage-sms.toml")),
 ];
 
 /// The shipped manifest of this name.

@@ -9,6 +9,7 @@ mod receipt;
 pub mod sandbox;
 pub mod signature;
 pub mod smtp;
+mod sns;
 pub mod template;
 
 use std::time::Duration;
@@ -49,7 +50,7 @@ pub trait Provider: Send + Sync {
     ///
     /// # Errors
     /// [`ReceiptError`] when the origin is not proven or the body does not read.
-    fn receipts(&self, request: &ReceiptRequest, now: Timestamp) -> Result<Vec<Receipt>, ReceiptError>;
+    async fn receipts(&self, request: &ReceiptRequest, now: Timestamp) -> Result<Vec<Receipt>, ReceiptError>;
 }
 
 /// What a provider lets us do after a lost answer.
@@ -176,4 +177,7 @@ pub enum ReceiptError {
     /// Its body does not read as its documents say.
     #[error("the receipt does not read")]
     Unreadable,
+    /// What proves its origin cannot be fetched now; it should come again.
+    #[error("the receipt's origin cannot be checked now")]
+    Unavailable,
 }

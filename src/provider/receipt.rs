@@ -5,7 +5,7 @@ use reqwest::Url;
 
 use super::manifest::reader::plain_at;
 use super::manifest::receipts::{Format, Receipts, ReferencePlace, Scheme};
-use super::signature;
+use super::signature::{self, jwt, keyed};
 use super::{ReceiptError, ReceiptRequest};
 use crate::domain::ids::ProviderName;
 use crate::domain::receipt::Receipt;
@@ -25,45 +25,66 @@ pub(super) struct Origin<'a> {
     pub public_url: Option<&'a str>,
 }
 
-/// Checks the origin of `request`.
+/// Checks the origin of `request`. What [`Scheme::Sns`] needs cannot be had here.
 pub(super) fn verify(rules: &Receipts, origin: &Origin<'_>, request: &ReceiptRequest, now: Timestamp) -> bool {
     let secrets = origin.secrets.as_slice();
-    let headers = &request.headers;
     let body = request.body.as_ref();
-    let verified = match &rules.scheme {
-        Scheme::Twilio => (|| {
-            // With this header another algorithm or key is in use, which must not be taken for ours.
-            if request.headers.contains_key("x-twilio-webhooks-signature-settings") {
-                return None;
+    let header = |name: &str| one_header(&request.headers, name);
+    let url = || Some(format!("{}{}", origin.public_url?, request.path_and_query));
+    let verified = || {
+        Some(match rules.scheme {
+            Scheme::Twilio => {
+                // Where this header is there, it must read: another algorithm must not be taken for the usual one.
+                let settings = match request.headers.contains_key("x-twilio-webhooks-signature-settings") {
+                    true => Some(header("x-twilio-webhooks-signature-settings")?),
+                    false => None,
+                };
+                let given = header("x-twilio-signature")?;
+                signature::verify_twilio(secrets, &url()?, &pairs(body)?, body, given, settings)
             }
-            let url = format!("{}{}", origin.public_url?, request.path_and_query);
-            Some(signature::verify_twilio(
-                secrets,
-                &url,
-                &pairs(body)?,
-                body,
-                one_header(headers, "x-twilio-signature")?,
-            ))
-        })(),
-        Scheme::TelnyxEd25519 => (|| {
-            let (time, signature) =
-                (one_header(headers, "telnyx-timestamp")?, one_header(headers, "telnyx-signature-ed25519")?);
-            Some(signature::verify_telnyx(secrets, time, body, signature, now))
-        })(),
-        Scheme::StandardWebhooks => ["webhook", "svix"].into_iter().find_map(|prefix| {
-            let part = |name: &str| one_header(headers, &format!("{prefix}-{name}"));
-            let (id, time, signature) = (part("id")?, part("timestamp")?, part("signature")?);
-            Some(signature::verify_standard(secrets, id, time, body, signature, now))
-        }),
-        Scheme::Basic(_) => {
-            one_header(headers, "authorization").map(|h| signature::verify_basic(origin.user, secrets, h))
-        }
-        Scheme::SecretPath => {
-            let path = request.path_and_query.split('?').next().unwrap_or_default();
-            Some(signature::verify_secret_path(secrets, path, query(request, "key").as_deref()))
-        }
+            Scheme::TelnyxEd25519 => {
+                let (time, given) = (header("telnyx-timestamp")?, header("telnyx-signature-ed25519")?);
+                signature::verify_telnyx(secrets, time, body, given, now)
+            }
+            Scheme::StandardWebhooks => {
+                let [id, time, given] = ["webhook", "svix"].into_iter().find_map(|prefix| {
+                    let part = |name: &str| header(&format!("{prefix}-{name}"));
+                    Some([part("id")?, part("timestamp")?, part("signature")?])
+                })?;
+                signature::verify_standard(secrets, id, time, body, given, now)
+            }
+            Scheme::SendGridEcdsa => {
+                let part = |name: &str| header(&format!("x-twilio-email-event-webhook-{name}"));
+                signature::verify_sendgrid(secrets, part("timestamp")?, body, part("signature")?, now)
+            }
+            Scheme::Sinch => {
+                let part = |name: &str| header(&format!("x-sinch-webhook-signature{name}"));
+                keyed::verify_sinch(secrets, body, part("-nonce")?, part("-timestamp")?, part("")?, now)
+            }
+            Scheme::PlivoV3 => {
+                let (nonce, given) = (header("x-plivo-signature-v3-nonce")?, header("x-plivo-signature-v3")?);
+                let (path, query) = split(request);
+                let url = format!("{}{path}", origin.public_url?);
+                keyed::verify_plivo(secrets, &url, &pairs(query.as_bytes())?, &pairs(body)?, nonce, given)
+            }
+            Scheme::Mailgun => {
+                let json: serde_json::Value = serde_json::from_slice(body).ok()?;
+                let part = |name: &str| plain_at(&json, &format!("/signature/{name}"));
+                keyed::verify_mailgun(secrets, &part("timestamp")?, &part("token")?, &part("signature")?, now)
+            }
+            Scheme::VonageSms => keyed::verify_vonage_sms(secrets, &pairs(body)?, now),
+            Scheme::VonageJwt => jwt::verify_vonage(secrets, body, header("authorization")?, now),
+            Scheme::MessageBirdJwt => {
+                jwt::verify_messagebird(secrets, &url()?, body, header("messagebird-signature-jwt")?, now)
+            }
+            Scheme::Sns => return None,
+            Scheme::Basic => signature::verify_basic(origin.user, secrets, header("authorization")?),
+            Scheme::SecretPath => {
+                signature::verify_secret_path(secrets, split(request).0, query(request, "key").as_deref())
+            }
+        })
     };
-    verified.unwrap_or(false)
+    verified().unwrap_or(false)
 }
 
 /// Reads a receipt whose origin is proven.
@@ -78,13 +99,28 @@ pub(super) fn read(
     };
     let body: Option<serde_json::Value> = match rules.format {
         Format::Form => fields(&request.body),
-        Format::Query => fields(request.path_and_query.split_once('?').map_or("", |(_, query)| query).as_bytes()),
+        Format::Query => fields(split(request).1.as_bytes()),
         Format::Json => serde_json::from_slice(&request.body).ok(),
+        Format::Sns => None,
     };
-    let body = body.ok_or(ReceiptError::Unreadable)?;
+    read_json(rules, provider, index, request, &body.ok_or(ReceiptError::Unreadable)?)
+}
+
+/// Reads what `body` says.
+pub(super) fn read_json(
+    rules: &Receipts,
+    provider: &ProviderName,
+    index: &IndexKey,
+    request: &ReceiptRequest,
+    body: &serde_json::Value,
+) -> Result<Vec<Receipt>, ReceiptError> {
     let items = match &rules.batch {
-        Some(at) => body.pointer(at).and_then(|v| v.as_array()).ok_or(ReceiptError::Unreadable)?.as_slice(),
-        None => std::slice::from_ref(&body),
+        Some(at) => match body.pointer(at) {
+            Some(serde_json::Value::Array(items)) => items.as_slice(),
+            Some(one @ serde_json::Value::Object(_)) => std::slice::from_ref(one),
+            _ => return Err(ReceiptError::Unreadable),
+        },
+        None => std::slice::from_ref(body),
     };
     if items.len() > BATCH_MAX {
         return Err(ReceiptError::Unreadable);
@@ -110,6 +146,11 @@ pub(super) fn read(
     Ok(items.iter().filter_map(one).collect())
 }
 
+/// Path and query, without the `?` between them.
+fn split(request: &ReceiptRequest) -> (&str, &str) {
+    request.path_and_query.split_once('?').unwrap_or((&request.path_and_query, ""))
+}
+
 /// A header that stands there once.
 fn one_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
@@ -119,8 +160,7 @@ fn one_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 
 /// The first value of a name in the query.
 fn query(request: &ReceiptRequest, name: &str) -> Option<String> {
-    let (_, query) = request.path_and_query.split_once('?')?;
-    pairs(query.as_bytes())?.into_iter().find(|(n, _)| n == name).map(|(_, value)| value)
+    pairs(split(request).1.as_bytes())?.into_iter().find(|(n, _)| n == name).map(|(_, value)| value)
 }
 
 /// Decodes `application/x-www-form-urlencoded` (WHATWG URL section 5.1), which a query is as well.

@@ -282,7 +282,7 @@ impl Provider for Sandbox {
         }
     }
 
-    fn receipts(&self, _: &ReceiptRequest, _: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
+    async fn receipts(&self, _: &ReceiptRequest, _: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
         Err(ReceiptError::NotOffered)
     }
 }

@@ -1,6 +1,10 @@
 //! Proofs of a receipt's origin: pure functions over raw bytes. Each takes several secrets, so that one can be rotated,
 //! and compares in constant time.
 
+pub mod jwt;
+pub mod keyed;
+pub mod sns;
+
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{digest, hmac, signature};
 use data_encoding::{BASE64, HEXLOWER};
@@ -14,17 +18,40 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     verify_slices_are_equal(a, b).is_ok()
 }
 
+/// Whether a signed time, in seconds since 1970, is near enough to `now`.
 fn fresh(timestamp: &str, now: Timestamp) -> bool {
-    timestamp.parse::<i64>().is_ok_and(|t| (now.micros() / 1_000_000).abs_diff(t) <= TOLERANCE_SECONDS.unsigned_abs())
+    fresh_within(timestamp, now, TOLERANCE_SECONDS)
+}
+
+/// The same for a time that may lie `past` seconds back.
+fn fresh_within(timestamp: &str, now: Timestamp, past: i64) -> bool {
+    let now = now.micros() / 1_000_000;
+    timestamp.parse::<i64>().is_ok_and(|t| (now.saturating_sub(past)..=now + TOLERANCE_SECONDS).contains(&t))
 }
 
 /// Twilio's `X-Twilio-Signature`: base64 of HMAC-SHA-1, under the account's token, over the full URL and each form field
 /// sorted by name, name and value joined; values of a repeated name are sorted and each counts once. The URL is tried
-/// with and without its default port. A URL with `bodySHA256` is signed alone and vouches for the body.
+/// with and without its default port. A URL with `bodySHA256` is signed alone and vouches for the body. `settings` is
+/// `X-Twilio-Webhooks-Signature-Settings`, which may name HMAC-SHA-256 under a shared key, and no other algorithm.
 ///
-/// Source: Twilio, "Webhooks security" (<https://www.twilio.com/docs/usage/webhooks/webhooks-security>).
-pub fn verify_twilio(tokens: &[&str], url: &str, form: &[(String, String)], body: &[u8], header: &str) -> bool {
+/// Source: Twilio, "Webhooks security" (<https://www.twilio.com/docs/usage/webhooks/webhooks-security>); the settings,
+/// Twilio's library for Node, `lib/webhooks/webhooks.js`.
+pub fn verify_twilio(
+    secrets: &[&str],
+    url: &str,
+    form: &[(String, String)],
+    body: &[u8],
+    header: &str,
+    settings: Option<&str>,
+) -> bool {
     let Ok(given) = BASE64.decode(header.as_bytes()) else { return false };
+    let named =
+        |settings: &str| settings.split(',').find_map(|pair| pair.trim().strip_prefix("algorithm=").map(str::to_owned));
+    let algorithm = match settings.map(named) {
+        None => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+        Some(Some(name)) if name == "HMAC_SHA256" => hmac::HMAC_SHA256,
+        Some(_) => return false,
+    };
     let mut fields: Vec<&(String, String)> = form.iter().collect();
     fields.sort();
     fields.dedup();
@@ -38,8 +65,8 @@ pub fn verify_twilio(tokens: &[&str], url: &str, form: &[(String, String)], body
     }
     let tail: String = fields.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]).collect();
     let urls = port_variants(url);
-    tokens.iter().any(|token| {
-        let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, token.as_bytes());
+    secrets.iter().any(|secret| {
+        let key = hmac::Key::new(algorithm, secret.as_bytes());
         urls.iter().any(|url| hmac::verify(&key, format!("{url}{tail}").as_bytes(), &given).is_ok())
     })
 }
@@ -70,6 +97,24 @@ pub fn verify_telnyx(keys: &[&str], timestamp: &str, body: &[u8], header: &str, 
         && keys.iter().any(|key| {
             BASE64.decode(key.as_bytes()).is_ok_and(|key| {
                 signature::UnparsedPublicKey::new(&signature::ED25519, key).verify(&signed, &given).is_ok()
+            })
+        })
+}
+
+/// SendGrid's `X-Twilio-Email-Event-Webhook-Signature`: base64 of an ECDSA signature (P-256, SHA-256, ASN.1) over the time
+/// of `X-Twilio-Email-Event-Webhook-Timestamp` and the body. The keys are base64 of a SubjectPublicKeyInfo (RFC 5280
+/// section 4.1.2.7).
+///
+/// Source: SendGrid, "Getting Started with the Event Webhook Security Features"
+/// (<https://www.twilio.com/docs/sendgrid/for-developers/tracking-events/getting-started-event-webhook-security-features>).
+pub fn verify_sendgrid(keys: &[&str], timestamp: &str, body: &[u8], header: &str, now: Timestamp) -> bool {
+    let Ok(given) = BASE64.decode(header.as_bytes()) else { return false };
+    let signed = [timestamp.as_bytes(), body].concat();
+    fresh(timestamp, now)
+        && keys.iter().any(|key| {
+            BASE64.decode(key.as_bytes()).is_ok_and(|key| {
+                let key = signature::UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_ASN1, key);
+                key.verify(&signed, &given).is_ok()
             })
         })
 }
@@ -135,16 +180,27 @@ mod tests {
 
     #[test]
     fn twilios_published_example_verifies_and_a_changed_one_does_not() {
-        assert!(verify_twilio(&["other", "12345"], URL, &form(), b"", TWILIO));
+        assert!(verify_twilio(&["other", "12345"], URL, &form(), b"", TWILIO, None));
         let with_port = URL.replace(".com/", ".com:443/");
-        assert!(verify_twilio(&["12345"], &with_port, &form(), b"", TWILIO));
-        assert!(!verify_twilio(&["12346"], URL, &form(), b"", TWILIO));
-        assert!(!verify_twilio(&["12345"], &URL.replace("bar=2", "bar=3"), &form(), b"", TWILIO));
+        assert!(verify_twilio(&["12345"], &with_port, &form(), b"", TWILIO, None));
+        assert!(!verify_twilio(&["12346"], URL, &form(), b"", TWILIO, None));
+        assert!(!verify_twilio(&["12345"], &URL.replace("bar=2", "bar=3"), &form(), b"", TWILIO, None));
         let mut changed = form();
         changed[3].1 = "1235".to_owned();
-        assert!(!verify_twilio(&["12345"], URL, &changed, b"", TWILIO));
+        assert!(!verify_twilio(&["12345"], URL, &changed, b"", TWILIO, None));
         for header in ["", "!", "RSOYDt4T1cUTdK1PDd93"] {
-            assert!(!verify_twilio(&["12345"], URL, &form(), b"", header), "{header}");
+            assert!(!verify_twilio(&["12345"], URL, &form(), b"", header, None), "{header}");
+        }
+    }
+
+    #[test]
+    fn twilios_other_algorithm_is_good_where_the_settings_name_it_and_no_other_is() {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"shared");
+        let header = BASE64.encode(hmac::sign(&key, URL.as_bytes()).as_ref());
+        let verify = |settings| verify_twilio(&["12345", "shared"], URL, &[], b"", &header, settings);
+        assert!(verify(Some("key=k1,algorithm=HMAC_SHA256")));
+        for settings in [None, Some(""), Some("key=k1"), Some("key=k1,algorithm=HMAC_SHA1"), Some("algorithm=NONE")] {
+            assert!(!verify(settings), "{settings:?}");
         }
     }
 
@@ -153,7 +209,7 @@ mod tests {
         let fields =
             [("Sid", "CA123"), ("SidAccount", "AC123"), ("Digits", "5678"), ("Digits", "1234"), ("Digits", "1234")];
         let form: Vec<_> = fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        assert!(verify_twilio(&["12345"], URL, &form, b"", "IK+Dwps556ElfBT0I3Rgjkr1wJU="));
+        assert!(verify_twilio(&["12345"], URL, &form, b"", "IK+Dwps556ElfBT0I3Rgjkr1wJU=", None));
     }
 
     #[test]
@@ -162,8 +218,8 @@ mod tests {
         let url = format!("https://example.org/x?bodySHA256={hash}");
         let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"t");
         let header = BASE64.encode(hmac::sign(&key, url.as_bytes()).as_ref());
-        assert!(verify_twilio(&["t"], &url, &[], b"{}", &header));
-        assert!(!verify_twilio(&["t"], &url, &[], b"{ }", &header));
+        assert!(verify_twilio(&["t"], &url, &[], b"{}", &header, None));
+        assert!(!verify_twilio(&["t"], &url, &[], b"{ }", &header, None));
     }
 
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -204,6 +260,30 @@ mod tests {
         assert!(!verify(&[&key], "1001", b"{}", 1000));
         assert!(!verify(&[&key], "1000", b"{ }", 1000));
         assert!(!verify(&[], "1000", b"{}", 1000));
+    }
+
+    // The example of SendGrid's own libraries (github.com/sendgrid/sendgrid-nodejs, packages/eventwebhook, tests).
+    const SENDGRID_KEY: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE83T4O/n84iotIvIW4mdBgQ/7dAfSmpqIM8kF9mN1flpVKS3GRqe62gw+2fNNRaINXvVpiglSI8eNEc6wEA3F+g==";
+    const SENDGRID: &str =
+        "MEUCIGHQVtGj+Y3LkG9fLcxf3qfI10QysgDWmMOVmxG0u6ZUAiEAyBiXDWzM+uOe5W0JuG+luQAbPIqHh89M15TluLtEZtM=";
+    const SENDGRID_BODY: &str = concat!(
+        r#"[{"email":"hello@world.com","event":"dropped","reason":"Bounced Address","sg_event_id":"ZHJvcC0xMDk5NDkxOS1MUnpYbF9OSFN0T0doUTRrb2ZTbV9BLTA","sg_message_id":"LRzXl_NHStOGhQ4kofSm_A.filterdrecv-p3mdw1-756b745b58-kmzbl-18-5F5FC76C-9.0","smtp-id":"<LRzXl_NHStOGhQ4kofSm_A@ismtpd0039p1iad1.sendgrid.net>","timestamp":1600112492}]"#,
+        "\r\n"
+    );
+
+    #[test]
+    fn sendgrids_published_example_verifies_and_a_changed_one_does_not() {
+        let verify = |key: &str, time: &str, body: &str, now| {
+            verify_sendgrid(&["bad", key], time, body.as_bytes(), SENDGRID, at(now))
+        };
+        let time = 1_600_112_502;
+        assert!(verify(SENDGRID_KEY, "1600112502", SENDGRID_BODY, time));
+        for now in [time - 301, time + 301] {
+            assert!(!verify(SENDGRID_KEY, "1600112502", SENDGRID_BODY, now), "{now}");
+        }
+        assert!(!verify(SENDGRID_KEY, "1600112503", SENDGRID_BODY, time));
+        assert!(!verify(SENDGRID_KEY, "1600112502", &SENDGRID_BODY.replace("dropped", "delivered"), time));
+        assert!(!verify(&SENDGRID_KEY.replace("83T4O", "83T4P"), "1600112502", SENDGRID_BODY, time));
     }
 
     #[test]

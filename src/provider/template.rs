@@ -4,9 +4,10 @@
 //! is, and it is rendered once with sample values, because an unknown filter shows only then.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::LazyLock;
 
+use chrono::{DateTime, TimeDelta};
 use minijinja::value::Value;
 use minijinja::{Environment, Expression, UndefinedBehavior};
 
@@ -42,8 +43,20 @@ static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(10_000));
     environment.add_filter("clamp", |value: i64, low: i64, high: i64| value.min(high).max(low));
+    environment.add_filter("date", date);
     environment
 });
+
+/// One of the times that templates have, moved by `shift` seconds, in the words of chrono's `strftime`.
+fn date(value: &str, format: &str, shift: Option<i64>) -> Result<String, minijinja::Error> {
+    let wrong = || minijinja::Error::from(minijinja::ErrorKind::InvalidOperation);
+    let moved = DateTime::parse_from_rfc3339(value)
+        .ok()
+        .and_then(|at| at.to_utc().checked_add_signed(TimeDelta::try_seconds(shift.unwrap_or(0))?));
+    let mut out = String::new();
+    write!(out, "{}", moved.ok_or_else(wrong)?.format(format)).map_err(|_| wrong())?;
+    Ok(out)
+}
 
 /// A template could not be rendered: its manifest or a setting is at fault. Holds nothing of either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -196,7 +209,11 @@ mod tests {
     }
 
     fn context() -> Value {
-        Value::from(BTreeMap::from([("key", Value::from("a b/c&d")), ("remaining_seconds", Value::from(40_000))]))
+        Value::from(BTreeMap::from([
+            ("key", Value::from("a b/c&d")),
+            ("remaining_seconds", Value::from(40_000)),
+            ("began_at", Value::from("2026-01-01T00:00:00.000000Z")),
+        ]))
     }
 
     #[test]
@@ -204,6 +221,16 @@ mod tests {
         let template = parse("/x/{{ key }}?n={{ remaining_seconds }}").expect("reads");
         assert_eq!(template.url(&context()).as_deref(), Ok("/x/a%20b%2Fc%26d?n=40000"));
         assert_eq!(template.text(&context()).as_deref(), Ok("/x/a b/c&d?n=40000"));
+    }
+
+    #[test]
+    fn a_time_is_moved_and_written_as_its_format_says() {
+        let text = |text| parse(text).expect("reads").text(&context());
+        assert_eq!(text("{{ began_at | date('%Y-%m-%dT%H:%M:%SZ', -60) }}").as_deref(), Ok("2025-12-31T23:59:00Z"));
+        assert_eq!(text("{{ began_at | date('%s') }}").as_deref(), Ok("1767225600"));
+        for wrong in ["{{ began_at | date('%Ω') }}", "{{ key | date('%s') }}", "{{ began_at | date('%s', 1e300) }}"] {
+            assert_eq!(parse(wrong).map(drop), Err("does not render: invalid operation".to_owned()), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! Providers that a manifest describes, over real sockets.
 
 mod answers;
+mod contract;
 mod faults;
 mod manifests;
 mod receipts;
 mod requests;
+mod signer;
+mod sns;
 mod table;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +29,10 @@ use sendonce::provider::{Dispatch, Inquiry, Provider as _};
 use sendonce::vault::IndexKey;
 
 use crate::support::http_oracle::{HttpOracle, Reply};
+use contract::Contract;
 
 const PUBLIC: &str = "https://hooks.shop.example";
+const KEY: &str = "0123456789abcdef0123456789abcdef";
 const ID: NotificationId = NotificationId::from_bytes([7; 16]);
 const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 /// Long enough for a busy machine: for answers that do come.
@@ -40,24 +46,6 @@ fn index() -> Arc<IndexKey> {
 
 fn reference(attempt: u8) -> String {
     index().reference(ID, attempt).to_string()
-}
-
-/// The settings that each shipped manifest needs, and those of its receipts.
-fn settings(provider: &str) -> BTreeMap<String, SecretString> {
-    let pairs: &[(&str, &str)] = match provider {
-        "twilio" => &[("account_sid", "AC1"), ("auth_token", "token-1"), ("sender", "+15005550006")],
-        "infobip" => &[("api_key", "key-1"), ("sender", "Shop"), ("receipt_secret", "path-secret")],
-        "telnyx" => &[("api_key", "key-1"), ("sender", "+15005550006")],
-        "resend" => &[("api_key", "key-1"), ("from", "Shop <no-reply@shop.example>")],
-        "postmark" => &[
-            ("server_token", "token-1"),
-            ("from", "Shop <no-reply@shop.example>"),
-            ("receipt_user", "hook"),
-            ("receipt_password", "pass"),
-        ],
-        _ => &[],
-    };
-    secret(pairs)
 }
 
 fn build(
@@ -86,7 +74,7 @@ fn hasty(name: &str, base_url: &str) -> HttpProvider {
 
 fn timed(name: &str, base_url: &str, more: &[(&str, &str)], timeouts: HttpTimeouts) -> HttpProvider {
     let manifest = shipped(name).expect("shipped").expect("without mistakes");
-    let mut settings = settings(name);
+    let mut settings = Contract::of(name).settings();
     settings.extend(secret(more));
     settings.insert("base_url".to_owned(), base_url.into());
     build(manifest, settings, timeouts, Some(PUBLIC)).expect("good settings")
@@ -114,7 +102,7 @@ fn dispatch(channel: Channel) -> Dispatch {
         to: address(channel),
         content: Content { sms: Some("Code 493021 & more: é".into()), mail: Some(mail) },
         reference: reference(1),
-        dedupe_key: "0123456789abcdef0123456789abcdef".into(),
+        dedupe_key: KEY.into(),
         admitted_at: NOW,
         expires_at: NOW.plus(Duration::from_secs(630)),
     }
@@ -129,7 +117,7 @@ fn inquiry() -> Inquiry {
     Inquiry {
         id: ID,
         reference: reference(1),
-        dedupe_key: "0123456789abcdef0123456789abcdef".into(),
+        dedupe_key: KEY.into(),
         to: None,
         message_id: None,
         began_at: NOW,
@@ -144,19 +132,4 @@ async fn send(provider: &HttpProvider) -> Outcome {
 /// Class and reason in one line, as tables compare them.
 fn told(outcome: &Outcome) -> String {
     format!("{} {}", outcome.class, outcome.reason)
-}
-
-/// Sends to a shipped provider that answers each of `answers`, and tells what was made of it.
-async fn check_answers(name: &str, answers: &[(u16, &str, &str)]) {
-    let oracle = HttpOracle::start().await;
-    let provider = provider(name, &oracle.url(), &[]);
-    for (n, (status, body, wanted)) in answers.iter().enumerate() {
-        oracle.play([Reply::json(*status, body)]);
-        let outcome = send(&provider).await;
-        assert_eq!(told(&outcome), *wanted, "{name}: {status} {body}");
-        assert_eq!(oracle.requests().len(), n + 1, "{name}: each is sent once");
-        if outcome.class != OutcomeClass::Accepted {
-            assert_eq!(outcome.message_id, None);
-        }
-    }
 }

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use chrono::DateTime;
-use http::HeaderMap;
-use http::header::RETRY_AFTER;
+use http::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 
-use super::reader::{Reader, plain_at};
+use super::reader::{Reader, plain_each};
 use crate::document::{Table, Value};
 use crate::domain::ids::ProviderMessageId;
 use crate::domain::outcome::{Outcome, OutcomeClass, Reason};
@@ -55,8 +54,8 @@ enum Status {
 
 #[derive(Debug)]
 enum Code {
-    Any(String, Vec<String>),
-    Absent(String),
+    Any(Spot, Vec<String>),
+    Absent(Spot),
 }
 
 #[derive(Debug)]
@@ -67,11 +66,56 @@ struct Rule {
     reason: Option<Reason>,
 }
 
-/// Where the provider's id of the message stands.
+/// Where a code or the provider's id of the message stands in an answer.
 #[derive(Debug)]
-enum IdPlace {
+enum Spot {
     Pointer(String),
     Header(String),
+}
+
+impl Spot {
+    fn read(reader: &Reader, table: &mut Table, key: &str) -> Option<Self> {
+        let text = table.str(key)?;
+        match text.strip_prefix("header:") {
+            Some(name) => Some(Self::Header(name.trim().to_ascii_lowercase())),
+            None if text.starts_with('/') => Some(Self::Pointer(text)),
+            None => reader.none(&table.place_of(key), "must be a JSON pointer, or \"header:\" and a name"),
+        }
+    }
+}
+
+/// What is read of an answer.
+struct Read<'a> {
+    status: u16,
+    headers: &'a HeaderMap,
+    json: Option<serde_json::Value>,
+}
+
+impl Read<'_> {
+    /// What stands at each place that `spot` names.
+    fn texts(&self, spot: &Spot) -> Vec<Option<String>> {
+        match spot {
+            Spot::Pointer(pointer) => self.json.as_ref().map(|json| plain_each(json, pointer)).unwrap_or_default(),
+            Spot::Header(name) => {
+                let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+                self.headers.get_all(name).iter().map(text).collect()
+            }
+        }
+    }
+
+    /// Whether nothing stands there at all, in an answer that could be read.
+    fn lacks(&self, spot: &Spot) -> bool {
+        match spot {
+            Spot::Pointer(pointer) => self.json.as_ref().is_some_and(|json| json.pointer(pointer).is_none()),
+            Spot::Header(name) => !self.headers.contains_key(name),
+        }
+    }
+}
+
+/// The part of a code that counts, where codes are fragments: behind the last `#`, before a `:`.
+fn fragment(code: &str) -> &str {
+    let end = code.rsplit('#').next().unwrap_or(code);
+    end.split(':').next().unwrap_or(end)
 }
 
 /// How answers to a send are read.
@@ -79,21 +123,20 @@ enum IdPlace {
 pub(crate) struct Answers {
     /// A 2xx alone is no verdict: the body has to say it.
     verdict_in_body: bool,
-    message_id: Option<IdPlace>,
+    /// Of a code only its [`fragment`] counts.
+    fragment_codes: bool,
+    message_id: Option<Spot>,
     rules: Vec<Rule>,
 }
 
 impl Answers {
-    /// Reads the keys `verdict`, `message_id` and `answers` of `[send]`.
+    /// Reads the keys `verdict`, `fragment_codes`, `message_id` and `answers` of `[send]`.
     pub(super) fn read(reader: &Reader, table: &mut Table) -> Self {
         let verdict_in_body = table.need_one_of("verdict", &[("status", false), ("body", true)]);
-        let message_id = table.str("message_id").and_then(|text| match text.strip_prefix("header:") {
-            Some(name) => Some(IdPlace::Header(name.trim().to_ascii_lowercase())),
-            None if text.starts_with('/') => Some(IdPlace::Pointer(text)),
-            None => reader.none(&table.place_of("message_id"), "must be a JSON pointer, or \"header:\" and a name"),
-        });
+        let fragment_codes = table.bool("fragment_codes").unwrap_or(false);
+        let message_id = Spot::read(reader, table, "message_id");
         let rules = table.tables("answers").into_iter().map(|t| Rule::read(reader, t, verdict_in_body)).collect();
-        Self { verdict_in_body, message_id, rules }
+        Self { verdict_in_body, fragment_codes, message_id, rules }
     }
 
     /// Whether the answers that a provider with dedupe may give are told apart.
@@ -109,11 +152,12 @@ impl Answers {
         now: Timestamp,
         keep: &dyn Fn(&str) -> Option<ProviderMessageId>,
     ) -> Outcome {
-        let json: Option<serde_json::Value> = answer.body.and_then(|b| serde_json::from_slice(b).ok());
-        let id = || self.message_id(answer, json.as_ref()).and_then(|id| keep(&id));
-        let mut outcome = match self.rules.iter().find(|r| r.fits(answer.status, json.as_ref())) {
+        let json = answer.body.and_then(|b| serde_json::from_slice(b).ok());
+        let read = Read { status: answer.status, headers: answer.headers, json };
+        let id = || keep(read.texts(self.message_id.as_ref()?).iter().flatten().next()?);
+        let mut outcome = match self.rules.iter().find(|r| r.fits(&read, self.fragment_codes)) {
             Some(rule) => rule.outcome(id),
-            None => self.by_default(answer.status, json.is_some(), id),
+            None => self.by_default(answer.status, read.json.is_some(), id),
         };
         if outcome.class != OutcomeClass::Accepted {
             outcome.retry_after = retry_after(answer.headers, now);
@@ -133,13 +177,6 @@ impl Answers {
             _ => Outcome::unknown(Reason::Unclassified),
         }
     }
-
-    fn message_id(&self, answer: &Answer<'_>, json: Option<&serde_json::Value>) -> Option<String> {
-        match self.message_id.as_ref()? {
-            IdPlace::Pointer(pointer) => plain_at(json?, pointer),
-            IdPlace::Header(name) => Some(answer.headers.get(name)?.to_str().ok()?.to_owned()),
-        }
-    }
 }
 
 impl Rule {
@@ -148,12 +185,15 @@ impl Rule {
             table.wrong("status", "is required");
         }
         let statuses = table.raw("status").map(|v| read_statuses(reader, v)).unwrap_or_default();
-        let pointer = reader.pointer(&mut table, "code");
+        let spot = Spot::read(reader, &mut table, "code");
         let any = reader.codes(&mut table, "any");
         let absent = table.bool("absent").unwrap_or(false);
-        let code = match (pointer, any, absent) {
-            (Some(pointer), Some(any), false) => Some(Code::Any(pointer, any)),
-            (Some(pointer), None, true) => Some(Code::Absent(pointer)),
+        let code = match (spot, any, absent) {
+            (Some(spot), Some(any), false) => Some(Code::Any(spot, any)),
+            (Some(Spot::Pointer(pointer)), None, true) if pointer.contains("/*") => {
+                reader.none(&table.place_of("code"), "must name one place with `absent`")
+            }
+            (Some(spot), None, true) => Some(Code::Absent(spot)),
             (None, None, false) => None,
             _ => reader.none(table.place(), "`code` goes with either `any` or `absent = true`"),
         };
@@ -173,19 +213,30 @@ impl Rule {
         Self { statuses, code, is: is.unwrap_or(Is::Unknown), reason }
     }
 
-    fn fits(&self, status: u16, json: Option<&serde_json::Value>) -> bool {
+    /// An answer may speak of several parts of one message. Then one word that it was taken, or that this cannot be told,
+    /// is enough; what refuses it must be said of every part.
+    fn fits(&self, answer: &Read<'_>, fragments: bool) -> bool {
         let status = self.statuses.iter().any(|s| match s {
-            Status::One(one) => *one == status,
-            Status::Hundred(hundred) => *hundred == status / 100,
+            Status::One(one) => *one == answer.status,
+            Status::Hundred(hundred) => *hundred == answer.status / 100,
         });
         status
-            && match (&self.code, json) {
-                (None, _) => true,
-                (Some(_), None) => false,
-                (Some(Code::Any(pointer, any)), Some(json)) => {
-                    plain_at(json, pointer).is_some_and(|c| any.contains(&c))
+            && match &self.code {
+                None => true,
+                Some(Code::Absent(spot)) => answer.lacks(spot),
+                Some(Code::Any(spot, any)) => {
+                    let found = answer.texts(spot);
+                    let is_one = |code: &Option<String>| {
+                        let code = code.as_deref().map(|code| if fragments { fragment(code) } else { code });
+                        code.is_some_and(|code| any.iter().any(|wanted| wanted == code))
+                    };
+                    match self.is {
+                        Is::RefusedMessage | Is::RefusedAccount | Is::NotSent => {
+                            !found.is_empty() && found.iter().all(is_one)
+                        }
+                        _ => found.iter().any(is_one),
+                    }
                 }
-                (Some(Code::Absent(pointer)), Some(json)) => json.pointer(pointer).is_none(),
             }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use minijinja::value::Value as Variables;
 
-use super::reader::{Reader, StatusRules, plain_at};
+use super::reader::{Reader, StatusRules, plain_all, plain_at};
 use super::request::RequestRule;
 use crate::document::Table;
 use crate::domain::ids::ProviderMessageId;
@@ -77,7 +77,7 @@ impl Lookup {
             let wanted: Vec<(&str, String)> = wanted.collect::<Option<_>>()?;
             let messages = json.pointer(&self.found)?.as_array()?;
             let ours = |m: &&serde_json::Value| {
-                wanted.iter().all(|(at, value)| !value.is_empty() && plain_at(m, at).as_ref() == Some(value))
+                wanted.iter().all(|(at, value)| !value.is_empty() && plain_all(m, at).contains(value))
             };
             Some(match messages.iter().find(ours) {
                 Some(message) => LookupAnswer::Found {

@@ -32,7 +32,7 @@ impl Reader {
         })
     }
 
-    /// A JSON pointer (RFC 6901).
+    /// A JSON pointer (RFC 6901), in which a segment `*` stands for every member.
     pub fn pointer(&self, table: &mut Table, key: &str) -> Option<String> {
         let pointer = table.str(key)?;
         if pointer.is_empty() || pointer.starts_with('/') {
@@ -87,9 +87,26 @@ pub(crate) fn plain(value: &serde_json::Value) -> Option<String> {
     }
 }
 
-/// The text at `pointer`, when something plain stands there.
+/// The text at `pointer`, when something plain stands there; the first one, where the pointer names several places.
 pub(crate) fn plain_at(value: &serde_json::Value, pointer: &str) -> Option<String> {
-    plain(value.pointer(pointer)?)
+    plain_all(value, pointer).into_iter().next()
+}
+
+/// The texts at every place that `pointer` names.
+pub(crate) fn plain_all(value: &serde_json::Value, pointer: &str) -> Vec<String> {
+    plain_each(value, pointer).into_iter().flatten().collect()
+}
+
+/// What stands at each place that `pointer` names: a segment `*` stands for each item of an array or member of an object.
+pub(crate) fn plain_each(value: &serde_json::Value, pointer: &str) -> Vec<Option<String>> {
+    let star = pointer.find("/*/").or_else(|| pointer.strip_suffix("/*").map(str::len));
+    let Some(star) = star else { return vec![value.pointer(pointer).and_then(plain)] };
+    let rest = &pointer[star + "/*".len()..];
+    match value.pointer(&pointer[..star]) {
+        Some(serde_json::Value::Array(items)) => items.iter().flat_map(|v| plain_each(v, rest)).collect(),
+        Some(serde_json::Value::Object(members)) => members.values().flat_map(|v| plain_each(v, rest)).collect(),
+        _ => vec![],
+    }
 }
 
 /// Rules, in order, that read a provider's words on delivery.
@@ -116,8 +133,34 @@ impl StatusRules {
     /// The first rule's word that fits `message`.
     pub(crate) fn status(&self, message: &serde_json::Value) -> Option<ReceiptStatus> {
         let fits = |(at, any, _): &&(String, Vec<String>, ReceiptStatus)| {
-            plain_at(message, at).is_some_and(|code| any.contains(&code))
+            plain_all(message, at).iter().any(|code| any.contains(code))
         };
         self.0.iter().find(fits).map(|(_, _, is)| *is)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_in_a_pointer_names_every_member_of_a_list_or_table() {
+        let value =
+            serde_json::json!({ "a": [{ "b": 1 }, {}, { "b": "2" }], "c": { "x": { "d": 3 }, "y": { "d": {} } } });
+        for (pointer, wanted) in [
+            ("/a/*/b", vec!["1", "2"]),
+            ("/c/*/d", vec!["3"]),
+            ("/*/*/b", vec!["1", "2"]),
+            ("/a/0/b", vec!["1"]),
+            ("/a/*", vec![]),
+            ("/a/0/b/*", vec![]),
+            ("/z/*/b", vec![]),
+        ] {
+            assert_eq!(plain_all(&value, pointer), wanted, "{pointer}");
+        }
+        assert_eq!(plain_all(&serde_json::json!(["x", "y"]), "/*"), ["x", "y"]);
+        assert_eq!(plain_at(&value, "/a/*/b").as_deref(), Some("1"));
+        assert_eq!(plain_each(&value, "/a/*/b"), [Some("1".to_owned()), None, Some("2".to_owned())]);
+        assert_eq!(plain_each(&value, "/a/9/b"), [None]);
     }
 }

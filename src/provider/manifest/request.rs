@@ -9,7 +9,9 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVal
 use minijinja::value::Value as Variables;
 
 use super::reader::Reader;
+use super::sigv4::SigV4;
 use crate::document::{Place, Table, Value};
+use crate::domain::time::Timestamp;
 use crate::provider::template::{DoesNotRender, Template, percent_encode};
 
 const BASE: &str = "{{ base_url }}";
@@ -20,6 +22,7 @@ enum Auth {
     Basic(Template, Template),
     Bearer(Template),
     Header(HeaderName, Template),
+    SigV4(SigV4),
 }
 
 /// A member, and whether it is left out when it renders to nothing (its key ends in `?`).
@@ -109,6 +112,7 @@ impl RequestRule {
         match &self.auth {
             Some(Auth::Basic(user, password)) => names.extend(user.variables().into_iter().chain(password.variables())),
             Some(Auth::Bearer(t) | Auth::Header(_, t)) => names.extend(t.variables()),
+            Some(Auth::SigV4(signer)) => names.extend(signer.variables()),
             None => {}
         }
         match &self.body {
@@ -119,7 +123,8 @@ impl RequestRule {
         names
     }
 
-    /// Renders it; `base_url` has no slash at its end, and `fallback` authorises it when it says nothing of that itself.
+    /// Renders it; `base_url` has no slash at its end, `fallback` authorises it when it says nothing of that itself, and
+    /// `now` is the time that a signature bears.
     ///
     /// # Errors
     /// [`DoesNotRender`] when a template fails or a header's value is none.
@@ -128,20 +133,9 @@ impl RequestRule {
         base_url: &str,
         variables: &Variables,
         fallback: Option<&Self>,
+        now: Timestamp,
     ) -> Result<Ready, DoesNotRender> {
         let mut headers = HeaderMap::new();
-        for (name, member) in &self.headers {
-            let value = member.value.text(variables)?;
-            if !(member.optional && value.is_empty()) {
-                headers.insert(name.clone(), header_value(&value)?);
-            }
-        }
-        if let Some(auth) = self.auth.as_ref().or_else(|| fallback?.auth.as_ref()) {
-            let (name, value) = auth.header(variables)?;
-            let mut value = header_value(&value)?;
-            value.set_sensitive(true);
-            headers.insert(name, value);
-        }
         let body = match &self.body {
             Body::None => Bytes::new(),
             Body::Form(fields) => {
@@ -153,21 +147,45 @@ impl RequestRule {
                 json.render(variables)?.to_string().into()
             }
         };
+        for (name, member) in &self.headers {
+            let value = member.value.text(variables)?;
+            if !(member.optional && value.is_empty()) {
+                headers.insert(name.clone(), header_value(&value)?);
+            }
+        }
         let url = format!("{base_url}{}", self.url.url(variables)?);
-        Ok(Ready { method: self.method.clone(), url, headers, body })
+        let mut ready = Ready { method: self.method.clone(), url, headers, body };
+        if let Some(auth) = self.auth.as_ref().or_else(|| fallback?.auth.as_ref()) {
+            auth.apply(&mut ready, variables, now)?;
+        }
+        Ok(ready)
+    }
+}
+
+impl Ready {
+    /// Sets a header that is never logged.
+    ///
+    /// # Errors
+    /// [`DoesNotRender`] when `value` is none of a header.
+    pub fn set_secret(&mut self, name: HeaderName, value: &str) -> Result<(), DoesNotRender> {
+        let mut value = header_value(value)?;
+        value.set_sensitive(true);
+        self.headers.insert(name, value);
+        Ok(())
     }
 }
 
 impl Auth {
-    fn header(&self, variables: &Variables) -> Result<(HeaderName, String), DoesNotRender> {
-        Ok(match self {
+    fn apply(&self, ready: &mut Ready, variables: &Variables, now: Timestamp) -> Result<(), DoesNotRender> {
+        match self {
             Self::Basic(user, password) => {
                 let pair = format!("{}:{}", user.text(variables)?, password.text(variables)?);
-                (AUTHORIZATION, format!("Basic {}", BASE64.encode(pair.as_bytes())))
+                ready.set_secret(AUTHORIZATION, &format!("Basic {}", BASE64.encode(pair.as_bytes())))
             }
-            Self::Bearer(token) => (AUTHORIZATION, format!("Bearer {}", token.text(variables)?)),
-            Self::Header(name, value) => (name.clone(), value.text(variables)?),
-        })
+            Self::Bearer(token) => ready.set_secret(AUTHORIZATION, &format!("Bearer {}", token.text(variables)?)),
+            Self::Header(name, value) => ready.set_secret(name.clone(), &value.text(variables)?),
+            Self::SigV4(signer) => signer.sign(ready, variables, now),
+        }
     }
 }
 
@@ -193,21 +211,23 @@ fn read_auth(reader: &Reader, mut table: Table) -> Option<Auth> {
     let basic = table.strs_at("basic");
     let bearer = table.str("bearer").map(|text| reader.template(&text, &table.place_of("bearer")));
     let header = table.str_map("header");
+    let sigv4 = table.table("sigv4");
     table.finish();
-    match (basic, bearer, header) {
-        (Some(basic), None, None) => match basic.as_slice() {
+    match (basic, bearer, header, sigv4) {
+        (Some(basic), None, None, None) => match basic.as_slice() {
             [user, password] => Some(Auth::Basic(template(user), template(password))),
             _ => reader.none(&place, "basic must be a list of user and password"),
         },
-        (None, Some(token), None) => Some(Auth::Bearer(token)),
-        (None, None, Some(header)) => match header.iter().next() {
+        (None, Some(token), None, None) => Some(Auth::Bearer(token)),
+        (None, None, None, Some(sigv4)) => Some(Auth::SigV4(SigV4::read(reader, sigv4))),
+        (None, None, Some(header), None) => match header.iter().next() {
             Some((name, value)) if header.len() == 1 => match HeaderName::try_from(name.as_str()) {
                 Ok(name) => Some(Auth::Header(name, template(value))),
                 Err(_) => reader.none(&value.1, "must be the name of a header"),
             },
             _ => reader.none(&place, "header must hold one header"),
         },
-        _ => reader.none(&place, "must hold one of basic, bearer and header"),
+        _ => reader.none(&place, "must hold one of basic, bearer, header and sigv4"),
     }
 }
 

@@ -256,7 +256,7 @@ impl Provider for SmtpProvider {
         LookupAnswer::Unreadable
     }
 
-    fn receipts(&self, _: &ReceiptRequest, _: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
+    async fn receipts(&self, _: &ReceiptRequest, _: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
         Err(ReceiptError::NotOffered)
     }
 }

@@ -1,7 +1,5 @@
 //! What is told of a manifest or of settings that are wrong, and what names an account and a revision.
 
-use secrecy::ExposeSecret as _;
-
 use super::*;
 
 fn mistakes(text: &str) -> Vec<String> {
@@ -27,6 +25,7 @@ answers = [
   { status = 200, is = "accepted" },
   { status = 99, is = "sent" },
   { status = "4xx", code = "/code", is = "unknown", reason = "because" },
+  { status = 200, code = "/parts/*/code", absent = true, is = "refused.message" },
 ]
 [dedupe]
 window = "1s"
@@ -53,7 +52,7 @@ colour = "red"
             r#"mine.toml:7:1: send.method: must be one of "POST", "PUT", "GET""#,
             r#"mine.toml:8:1: send.url: must begin with "{{ base_url }}""#,
             "mine.toml:9:13: send.headers.a b: must be the name of a header",
-            "mine.toml:10:1: send.auth: must hold one of basic, bearer and header",
+            "mine.toml:10:1: send.auth: must hold one of basic, bearer, header and sigv4",
             "mine.toml:10:10: send.auth.bearer: names `kay`, which is neither a setting nor a variable",
             "mine.toml:11:10: send.form.To: does not render: unknown filter",
             "mine.toml:11:35: send.form.From: must be a string",
@@ -63,17 +62,18 @@ colour = "red"
             "mine.toml:16:18: send.answers[1].is: must be one of \"accepted\", \"refused.message\", \"refused.account\", \"not_sent\", \"unknown\", \"first_stands\", \"dedupe_in_progress\", \"dedupe_mismatch\"",
             "mine.toml:17:3: send.answers[2]: `code` goes with either `any` or `absent = true`",
             "mine.toml:17:53: send.answers[2].reason: must be one of the reasons for outcomes",
-            "mine.toml:19:2: dedupe.header: is required where [send] does not use `dedupe_key`",
-            "mine.toml:19:2: dedupe: needs answers that are `first_stands`, or `dedupe_in_progress` and `dedupe_mismatch`",
-            "mine.toml:20:1: dedupe.window: must be a duration from 1m to 30d, such as \"10s\"",
-            "mine.toml:23:2: lookup.match: is required",
-            "mine.toml:23:2: lookup: needs a setting with account = true, which tells whose messages are looked up",
-            "mine.toml:25:1: lookup.url: has {{ without }}",
-            "mine.toml:26:1: lookup.found: must be a JSON pointer, which begins with /",
-            "mine.toml:29:2: receipt.user: is required",
-            "mine.toml:29:2: receipt.message_id: is required where there is no `reference`",
-            "mine.toml:31:12: receipt.secrets[0]: must be the name of a declared setting",
-            "mine.toml:33:1: receipt.colour: is not a known key",
+            "mine.toml:18:19: send.answers[3].code: must name one place with `absent`",
+            "mine.toml:20:2: dedupe.header: is required where [send] does not use `dedupe_key`",
+            "mine.toml:20:2: dedupe: needs answers that are `first_stands`, or `dedupe_in_progress` and `dedupe_mismatch`",
+            "mine.toml:21:1: dedupe.window: must be a duration from 1m to 30d, such as \"10s\"",
+            "mine.toml:24:2: lookup.match: is required",
+            "mine.toml:24:2: lookup: needs a setting with account = true, which tells whose messages are looked up",
+            "mine.toml:26:1: lookup.url: has {{ without }}",
+            "mine.toml:27:1: lookup.found: must be a JSON pointer, which begins with /",
+            "mine.toml:30:2: receipt.user: is required",
+            "mine.toml:30:2: receipt.message_id: is required where there is no `reference`",
+            "mine.toml:32:12: receipt.secrets[0]: must be the name of a declared setting",
+            "mine.toml:34:1: receipt.colour: is not a known key",
         ]
         .into_iter()
         .map(str::to_owned)
@@ -136,6 +136,28 @@ fn a_variable_is_used_only_where_it_has_a_value_and_no_setting_takes_its_name() 
     );
 }
 
+#[test]
+fn a_signature_is_told_what_it_cannot_go_without() {
+    let signed = |receipt: &str| {
+        let text = GOOD.replace("json = {", "auth.sigv4 = { service = \"s\", region = \"{{ nowhere }}\" }\njson = {");
+        mistakes(&format!("{text}[receipt]\nsecrets = [\"key\"]\nreference = \"query\"\n{receipt}"))
+    };
+    assert_eq!(
+        signed("signature = \"sns\"\nformat = \"json\"\n"),
+        [
+            "mine.toml:13:6: send.auth.sigv4.access_key_id: is required",
+            "mine.toml:13:6: send.auth.sigv4.secret_access_key: is required",
+            "mine.toml:13:6: send.auth.sigv4.session_token: is required",
+            "mine.toml:13:31: send.auth.sigv4.region: names `nowhere`, which is neither a setting nor a variable",
+            "mine.toml:26:1: receipt.format: must be \"sns\" with this signature",
+        ]
+    );
+    for (signature, format) in [("twilio", "json"), ("plivo-v3", "json"), ("mailgun", "form"), ("basic", "sns")] {
+        let wrong = signed(&format!("signature = \"{signature}\"\nformat = \"{format}\"\nuser = \"key\"\n"));
+        assert!(wrong.iter().any(|m| m.contains("receipt.format: must be ")), "{signature} {format}: {wrong:?}");
+    }
+}
+
 fn with(pairs: &[(&str, &str)]) -> Result<HttpProvider, Vec<SettingMistake>> {
     build(Manifest::parse("good.toml", GOOD).expect("right"), secret(pairs), PATIENT, None)
 }
@@ -178,6 +200,22 @@ fn plain_http_is_for_the_loopback_or_on_request() {
 }
 
 #[test]
+fn where_snss_certificates_come_from_is_a_url_as_any_other() {
+    let build = |url: &str| {
+        let manifest = shipped("amazon-ses").expect("shipped").expect("right");
+        let mut settings = Contract::of("amazon-ses").settings();
+        settings.extend(secret(&[("base_url", "https://email.eu-west-1.amazonaws.com"), ("sns_url", url)]));
+        super::build(manifest, settings, PATIENT, None).map(drop)
+    };
+    for url in ["", "https://vpce.example", "http://127.0.0.1:1/"] {
+        assert_eq!(build(url), Ok(()), "{url}");
+    }
+    for url in ["http://vpce.example", "vpce.example", "https://vpce.example/?a=b"] {
+        assert_eq!(build(url), Err(vec![SettingMistake::NotAUrl("sns_url".to_owned())]), "{url}");
+    }
+}
+
+#[test]
 fn the_account_follows_what_names_it_and_the_revision_follows_everything() {
     let base = [("account", "a"), ("key", "k")];
     let of = |more: &[(&str, &str)]| {
@@ -205,25 +243,4 @@ fn what_an_operator_knows_of_look_ups_stands_above_the_manifest() {
     assert_eq!((known.trust_miss, known.settle_after), (true, minute));
     assert!(!rules(infobip().with_lookup(Some(minute), Some(false))).trust_miss);
     assert!(!rules(infobip().with_lookup(None, None)).trust_miss);
-}
-
-#[test]
-fn what_may_be_done_after_a_lost_answer_is_told_for_each_shipped_provider() {
-    for (name, lookup, dedupe, identical, receipts) in [
-        ("twilio", false, false, false, true),
-        ("infobip", true, false, false, true),
-        ("telnyx", false, true, true, false),
-        ("resend", false, true, true, false),
-        ("postmark", true, false, false, true),
-    ] {
-        let provider = provider(name, "http://127.0.0.1:9", &[]);
-        let abilities = provider.abilities();
-        assert_eq!(
-            (abilities.lookup.is_some(), abilities.dedupe.is_some(), abilities.identical_body, abilities.receipts),
-            (lookup, dedupe, identical, receipts),
-            "{name}"
-        );
-        assert_eq!(abilities.send_timeout, PATIENT.total);
-        assert!(settings(name).values().all(|s| !format!("{provider:?}").contains(s.expose_secret())));
-    }
 }

@@ -106,7 +106,7 @@ impl Provider for Stub {
         LookupAnswer::Unreadable
     }
 
-    fn receipts(&self, request: &ReceiptRequest, _: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
+    async fn receipts(&self, request: &ReceiptRequest, _: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
         if request.headers.get("x-secret").is_none_or(|secret| secret != "open") {
             return Err(ReceiptError::NotAuthentic);
         }

@@ -277,7 +277,7 @@ impl Provider for Puppet {
         }
     }
 
-    fn receipts(&self, _request: &ReceiptRequest, _now: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
+    async fn receipts(&self, _request: &ReceiptRequest, _now: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
         Err(ReceiptError::NotOffered)
     }
 }
