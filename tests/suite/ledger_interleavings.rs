@@ -9,8 +9,8 @@ use sendonce::domain::lifecycle::{Sent, State};
 use sendonce::domain::outcome::{LookupAnswer, Outcome, Reason};
 use sendonce::ledger::{Claimed, Question, Verdict};
 use sendonce::provider::Abilities;
+use sendonce::store::Store;
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore};
-use sendonce::store::{Store, StoreError};
 use tempfile::TempDir;
 
 use crate::support::bench::{

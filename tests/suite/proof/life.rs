@@ -307,7 +307,7 @@ impl Stage {
             let request = self.lines[&mail].counting().receipt(message, status);
             for _ in 0..TRIES {
                 let now = self.bench.clock.now();
-                let Ok(receipts) = self.lines[&mail].receipts(&request, now) else { continue };
+                let Ok(receipts) = self.lines[&mail].receipts(&request, now).await else { continue };
                 self.insist(async |stage: &Self| stage.bench.ledger.receive(receipts.clone()).await).await;
                 break;
             }

@@ -138,7 +138,7 @@ impl Provider for CountingProvider {
         if there { LookupAnswer::Found { message_id: None, delivery: None } } else { LookupAnswer::NotFound }
     }
 
-    fn receipts(&self, request: &ReceiptRequest, _now: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
+    async fn receipts(&self, request: &ReceiptRequest, _now: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
         let text = std::str::from_utf8(&request.body).map_err(|_| ReceiptError::Unreadable)?;
         let (reference, status) = text.split_once(' ').ok_or(ReceiptError::Unreadable)?;
         let reference = self.index.read_reference(reference).ok_or(ReceiptError::NotAuthentic)?;
@@ -264,8 +264,8 @@ impl Provider for FaultyProvider {
         }
     }
 
-    fn receipts(&self, request: &ReceiptRequest, now: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
-        let mut receipts = self.inner.receipts(request, now)?;
+    async fn receipts(&self, request: &ReceiptRequest, now: Timestamp) -> Result<Vec<Receipt>, ReceiptError> {
+        let mut receipts = self.inner.receipts(request, now).await?;
         match self.calls.next() {
             None => {}
             Some(Mishap::AnswerTwice) => receipts.extend(receipts.clone()),

@@ -416,7 +416,7 @@ async fn perform(stream: &mut TcpStream, state: &State, seen: &Seen, reply: Repl
             Box::pin(perform(stream, state, seen, *then)).await
         }
         Reply::ThenCloseAtNext(first) => {
-            let _ = (Box::pin(perform(stream, state, *first)).await, stream.read_u8().await);
+            let _ = (Box::pin(perform(stream, state, seen, *first)).await, stream.read_u8().await);
             false
         }
         Reply::ThenReceipt(first, receipt) => {

@@ -5,10 +5,10 @@ pub mod bench;
 #[allow(dead_code, reason = "the harness offers more than each topic uses")]
 pub mod daemon;
 pub mod desk;
-pub mod faulty_provider;
-pub mod faulty_store;
 pub mod dice;
 pub mod disk;
+pub mod faulty_provider;
+pub mod faulty_store;
 
 #[allow(dead_code, reason = "the oracle offers more than each topic uses")]
 pub mod http_oracle;
