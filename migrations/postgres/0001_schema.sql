@@ -17,6 +17,7 @@ CREATE TABLE notification (
                              CHECK (state IN ('accepted', 'dispatching', 'retry_wait', 'dispatch_unknown',
                              'dispatched', 'failed', 'expired', 'cancelled', 'superseded')),
     sent            TEXT     COLLATE "C" NOT NULL CHECK (sent IN ('no', 'yes', 'unknown')),
+    attempt         SMALLINT NOT NULL DEFAULT 0,
     sent_attempt    SMALLINT,
     open_attempt    SMALLINT,
     channel         TEXT     COLLATE "C" CHECK (channel IN ('sms', 'email')),

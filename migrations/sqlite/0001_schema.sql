@@ -20,6 +20,7 @@ CREATE TABLE notification (
                             OR state = 'dispatch_unknown' OR state = 'dispatched' OR state = 'failed'
                             OR state = 'expired' OR state = 'cancelled' OR state = 'superseded'),
     sent            TEXT    NOT NULL CHECK (sent = 'no' OR sent = 'yes' OR sent = 'unknown'),
+    attempt         INTEGER  NOT NULL DEFAULT 0,
     sent_attempt    INTEGER,
     open_attempt    INTEGER,
     channel         TEXT             CHECK (channel IN ('sms', 'email')),

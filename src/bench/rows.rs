@@ -153,6 +153,7 @@ impl Maker {
         let outcome = NotificationOutcome {
             state: State::Dispatched,
             sent: Sent::Yes,
+            attempt: 1,
             sent_attempt: Some(1),
             channel: Some(Channel::Sms),
             provider: Some(self.provider.clone()),

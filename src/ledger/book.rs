@@ -93,7 +93,7 @@ impl Entry {
             None => Life {
                 state: self.outcome.state,
                 sent: self.outcome.sent,
-                attempt: self.outcome.sent_attempt.max(self.outcome.open_attempt).unwrap_or(0),
+                attempt: self.outcome.attempt,
                 used: 0,
                 open: self.outcome.open_attempt,
                 sent_attempt: self.outcome.sent_attempt,
@@ -255,6 +255,7 @@ impl<'a> Book<'a> {
         } else {
             entry.outcome.state = after.state;
             entry.outcome.sent = after.sent;
+            entry.outcome.attempt = after.attempt;
             entry.outcome.sent_attempt = after.sent_attempt;
             entry.outcome.open_attempt = after.open;
             entry.outcome_changed = true;

@@ -101,6 +101,7 @@ impl Core {
         let outcome = &mut entry.outcome;
         outcome.state = life.state;
         outcome.sent = life.sent;
+        outcome.attempt = life.attempt;
         outcome.sent_attempt = life.sent_attempt;
         outcome.open_attempt = life.open;
         outcome.finished_at = outcome.finished_at.or(Some(now));

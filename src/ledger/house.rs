@@ -52,11 +52,13 @@ impl Ledger {
     /// # Errors
     /// When the store fails.
     pub async fn sweep(&self) -> Result<bool, LedgerError> {
-        self.remember().await?;
+        self.look_back().await?;
         if self.is_held() {
             self.resign().await;
             return Ok(false);
         }
+        // A mark that cannot be written, on a full disk say, holds up nothing else.
+        let remembered = self.remember().await;
         self.bury().await?;
         self.take_over().await?;
         let leads = self.core.store.nodes().lead().await?;
@@ -68,7 +70,7 @@ impl Ledger {
         if leads || !self.writable() {
             self.forget().await?;
         }
-        Ok(full)
+        remembered.map(|()| full)
     }
 
     async fn expire(&self) -> Result<bool, LedgerError> {

@@ -44,24 +44,18 @@ impl Ledger {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// Remembers how far the store has come. Holds everything where it is behind what was seen before, since a server can
-    /// fail over to an older copy while we run, and lifts the hold where it was recovered meanwhile.
-    ///
-    /// # Errors
-    /// When the store cannot be read or the mark not written.
-    pub async fn remember(&self) -> Result<(), LedgerError> {
-        let mut marker = self.marker.lock().await;
-        let Some(mark) = marker.as_mut() else { return Ok(()) };
-        let store = self.core.store.as_ref();
-        match standing(store, mark.read()).await? {
+    /// Holds everything where the store is behind what was seen before, since a server can fail over to an older copy while
+    /// we run, and lifts the hold where it was recovered meanwhile.
+    pub(super) async fn look_back(&self) -> Result<(), LedgerError> {
+        let marker = self.marker.lock().await;
+        let Some(mark) = marker.as_ref() else { return Ok(()) };
+        match standing(self.core.store.as_ref(), mark.read()).await? {
             Standing::Behind => {
                 if !self.held.swap(true, Ordering::SeqCst) {
                     tracing::error!(alert = true, "the store is older than it was seen to be; run `sendonce recover`");
                 }
-                return Ok(());
             }
             // What other nodes add to an older copy does not make it the one that we knew.
-            Standing::Forth if self.is_held() => return Ok(()),
             Standing::Forth => {}
             Standing::Recovered => {
                 if self.held.swap(false, Ordering::SeqCst) {
@@ -69,7 +63,14 @@ impl Ledger {
                 }
             }
         }
-        let now = store.reader().high_water().await?;
+        Ok(())
+    }
+
+    /// Remembers how far the store has come, unless it is held.
+    pub(super) async fn remember(&self) -> Result<(), LedgerError> {
+        let mut marker = self.marker.lock().await;
+        let Some(mark) = marker.as_mut().filter(|_| !self.is_held()) else { return Ok(()) };
+        let now = self.core.store.reader().high_water().await?;
         if mark.read() != Some(&now) {
             mark.write(&now)?;
             mark.sync()?;

@@ -274,7 +274,11 @@ impl Ledger {
         // Each ends when the queue is empty; none panics, and if one did there is nothing to finish.
         let _ended = tokio::time::timeout(Duration::from_secs(30), join_all(running)).await;
         self.listening.abort();
-        if let Err(error) = self.remember().await {
+        let remembered = match self.look_back().await {
+            Ok(()) => self.remember().await,
+            unread => unread,
+        };
+        if let Err(error) = remembered {
             tracing::warn!(%error, "the high-water mark could not be written");
         }
         self.leave().await;

@@ -135,6 +135,7 @@ pub(super) fn notification(row: &impl Columns) -> Read<NotificationRow> {
         outcome: NotificationOutcome {
             state: c.read("state", State::from_code)?,
             sent: c.read("sent", Sent::from_code)?,
+            attempt: c.int("attempt")?,
             sent_attempt: c.opt_int("sent_attempt")?,
             open_attempt: c.opt_int("open_attempt")?,
             channel: c.opt_read("channel", channel)?,

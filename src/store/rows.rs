@@ -49,6 +49,8 @@ pub struct NotificationOutcome {
     pub state: State,
     /// Whether it was sent.
     pub sent: Sent,
+    /// The last attempt; 0 before there is one.
+    pub attempt: AttemptNumber,
     /// Which attempt was.
     pub sent_attempt: Option<AttemptNumber>,
     /// The attempt of which nobody knows, where the state is final nevertheless.
@@ -72,6 +74,7 @@ impl NotificationOutcome {
     pub const NEW: Self = Self {
         state: State::Accepted,
         sent: Sent::No,
+        attempt: 0,
         sent_attempt: None,
         open_attempt: None,
         channel: None,

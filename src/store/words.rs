@@ -3,7 +3,7 @@
 macro_rules! notification_columns {
     () => {
         "id, tenant, key_h, event_h, event_id, kind, mask, fingerprint, created_at, expires_at, finished_at, state, sent, \
-         sent_attempt, open_attempt, channel, delivered, undelivered, parts, provider, message_id, receipt_key"
+         attempt, sent_attempt, open_attempt, channel, delivered, undelivered, parts, provider, message_id, receipt_key"
     };
 }
 

@@ -113,7 +113,7 @@ fn number(variable: &str) -> Option<u64> {
 fn run(target: &Target) {
     let corpus = (target.seeds)();
     let times = number("SENDONCE_TEST_FUZZ_RUNS").unwrap_or(1);
-    let seed = number("SENDONCE_TEST_FUZZ_SEED").unwrap_or_else(|| u64::from_be_bytes(*sendonce::vault::random::<8>()));
+    let seed = number("SENDONCE_TEST_FUZZ_SEED").unwrap_or(1);
     let mut draws = Draws(seed);
     let changed = (0..u64::from(target.runs) * times).map(|_| {
         let mut input = draws.pick(&corpus).clone();

@@ -63,7 +63,12 @@ impl PhoneNumber {
         check_form(text)?;
         let parsed = PHONE_NUMBER_UTIL.parse(text, None).map_err(|_| BadAddress::CallingCode)?;
         match PHONE_NUMBER_UTIL.is_possible_number_with_reason(&parsed) {
-            Ok(_) => Ok(Self { text: text.to_owned(), plan: OnceLock::from(Plan::of(&parsed)) }),
+            Ok(_) => {
+                let plan = Plan::of(&parsed);
+                // What is long enough only by a national prefix is no number.
+                plan.canonical.as_deref().map_or(Ok(()), check_form).map_err(|_| BadAddress::PhoneLength)?;
+                Ok(Self { text: text.to_owned(), plan: OnceLock::from(plan) })
+            }
             Err(ValidationError::InvalidCountryCode) => Err(BadAddress::CallingCode),
             Err(_) => Err(BadAddress::PhoneLength),
         }
@@ -174,6 +179,7 @@ mod tests {
             ("+2101234567", BadAddress::CallingCode),
             ("+999123456789", BadAddress::CallingCode),
             ("+8490123", BadAddress::PhoneLength),
+            ("+4907911", BadAddress::PhoneLength),
             ("+120255501", BadAddress::PhoneLength),
             ("+120255501734", BadAddress::PhoneLength),
         ] {

@@ -71,12 +71,12 @@ pub(super) const RUNNING: &str = concat!(
 );
 
 pub(super) const INSERT_NOTIFICATIONS: &str = "\
-     INSERT INTO notification (id, tenant, key_h, event_h, event_id, kind, mask, fingerprint, created_at, \
-     expires_at, finished_at, state, sent, sent_attempt, open_attempt, channel, delivered, undelivered, parts, \
-     provider, message_id, receipt_key) SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], \
-     $5::text[], $6::text[], $7::text[], $8::bytea[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], \
-     $13::text[], $14::smallint[], $15::smallint[], $16::text[], $17::bigint[], $18::bigint[], $19::bigint[], \
-     $20::text[], $21::text[], $22::text[]) ON CONFLICT DO NOTHING RETURNING id";
+     INSERT INTO notification (id, tenant, key_h, event_h, event_id, kind, mask, fingerprint, created_at, expires_at, \
+     finished_at, state, sent, attempt, sent_attempt, open_attempt, channel, delivered, undelivered, parts, provider, \
+     message_id, receipt_key) SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bytea[], $5::text[], \
+     $6::text[], $7::text[], $8::bytea[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], \
+     $14::smallint[], $15::smallint[], $16::smallint[], $17::text[], $18::bigint[], $19::bigint[], $20::bigint[], \
+     $21::text[], $22::text[], $23::text[]) ON CONFLICT DO NOTHING RETURNING id";
 
 pub(super) const DELETE_NOTIFICATIONS: &str = "DELETE FROM notification WHERE id = ANY($1::bytea[])";
 
@@ -122,18 +122,18 @@ pub(super) const WRITE: &str = "\
      asked_attempt, asked_account, asked_rev, first_there_at, ended_at, cause, misses, asks, was_state, was_attempt, \
      wipe_message) WHERE w.id = j.id AND w.state = j.was_state AND w.attempt = j.was_attempt RETURNING w.id), \
      over AS (DELETE FROM work WHERE id = ANY($60::bytea[])), \
-     told AS (UPDATE notification AS n SET finished_at = j.finished_at, state = j.state, sent = j.sent, sent_attempt \
-     = j.sent_attempt, open_attempt = j.open_attempt, channel = j.channel, delivered = j.delivered, undelivered = \
-     j.undelivered, parts = j.parts, provider = j.provider, message_id = j.message_id, receipt_key = j.receipt_key \
-     FROM unnest($61::bytea[], $62::bigint[], $63::text[], $64::text[], $65::smallint[], $66::smallint[], \
-     $67::text[], $68::bigint[], $69::bigint[], $70::bigint[], $71::text[], $72::text[], $73::text[]) AS j (id, \
-     finished_at, state, sent, sent_attempt, open_attempt, channel, delivered, undelivered, parts, provider, \
-     message_id, receipt_key) WHERE n.id = j.id), \
+     told AS (UPDATE notification AS n SET finished_at = j.finished_at, state = j.state, sent = j.sent, attempt = \
+     j.attempt, sent_attempt = j.sent_attempt, open_attempt = j.open_attempt, channel = j.channel, delivered = \
+     j.delivered, undelivered = j.undelivered, parts = j.parts, provider = j.provider, message_id = j.message_id, \
+     receipt_key = j.receipt_key FROM unnest($61::bytea[], $62::bigint[], $63::text[], $64::text[], $65::smallint[], \
+     $66::smallint[], $67::smallint[], $68::text[], $69::bigint[], $70::bigint[], $71::bigint[], $72::text[], \
+     $73::text[], $74::text[]) AS j (id, finished_at, state, sent, attempt, sent_attempt, open_attempt, channel, \
+     delivered, undelivered, parts, provider, message_id, receipt_key) WHERE n.id = j.id), \
      logged AS (INSERT INTO log (at, tenant, notification, event_id, what, from_state, to_state, sent, delivery, \
      attempt, provider, message_id, outcome, reason, source, actor, address_h, ticket) SELECT * FROM \
-     unnest($74::bigint[], $75::text[], $76::bytea[], $77::text[], $78::text[], $79::text[], $80::text[], \
-     $81::text[], $82::text[], $83::smallint[], $84::text[], $85::text[], $86::text[], $87::text[], $88::text[], \
-     $89::text[], $90::bytea[], $91::text[])) \
+     unnest($75::bigint[], $76::text[], $77::bytea[], $78::text[], $79::text[], $80::text[], $81::text[], \
+     $82::text[], $83::text[], $84::smallint[], $85::text[], $86::text[], $87::text[], $88::text[], $89::text[], \
+     $90::text[], $91::bytea[], $92::text[])) \
      SELECT count(*) AS changed FROM changed";
 
 pub(super) const SET_ASIDE: &str = "UPDATE work SET queue = NULL WHERE id = ANY($1::bytea[])";

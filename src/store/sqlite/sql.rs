@@ -23,7 +23,7 @@ pub(super) const HIGH_WATER: &str = "SELECT (SELECT value FROM meta WHERE name =
 /// Inserts what is new, and returns it.
 pub(super) static INSERT_NOTIFICATIONS: Batched = Batched::new(
     concat!("INSERT INTO notification (", notification_columns!(), ") SELECT * FROM "),
-    22,
+    23,
     " WHERE column1 IS NOT NULL ON CONFLICT DO NOTHING RETURNING id",
 );
 
@@ -46,10 +46,10 @@ pub(super) const NOTIFICATIONS: &str = concat!(
 );
 
 pub(super) static UPDATE_NOTIFICATIONS: Batched = Batched::new(
-    "UPDATE notification SET finished_at = j.column2, state = j.column3, sent = j.column4, sent_attempt = j.column5, \
-     open_attempt = j.column6, channel = j.column7, delivered = j.column8, undelivered = j.column9, parts = j.column10, \
-     provider = j.column11, message_id = j.column12, receipt_key = j.column13 FROM ",
-    13,
+    "UPDATE notification SET finished_at = j.column2, state = j.column3, sent = j.column4, attempt = j.column5, sent_attempt = j.column6, \
+     open_attempt = j.column7, channel = j.column8, delivered = j.column9, undelivered = j.column10, parts = j.column11, \
+     provider = j.column12, message_id = j.column13, receipt_key = j.column14 FROM ",
+    14,
     " AS j WHERE notification.id = j.column1",
 );
 

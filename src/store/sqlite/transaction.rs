@@ -121,6 +121,7 @@ fn write_outcome(row: &mut Row<'_>, outcome: &NotificationOutcome) {
     row.opt_int(outcome.finished_at.map(Timestamp::micros))
         .text(outcome.state.code())
         .text(outcome.sent.code())
+        .int(outcome.attempt)
         .opt_int(outcome.sent_attempt)
         .opt_int(outcome.open_attempt)
         .opt_text(outcome.channel.map(|channel| channel.code()))

@@ -26,6 +26,8 @@ async fn live(open: Opener, faults: Arc<Faults>, calls: Calls, prefix: &str) -> 
     let met = (stage.faults.met(), calls.met());
     stage.drain().await;
     let (counts, stories) = count(&stage).await;
+    // A node that is left behind would keep house for the next life.
+    stage.bench.ledger.close().await;
     let Counts { doubled, lost, sent, acknowledged } = counts;
     assert_eq!((doubled, lost), (0, 0), "{stories:#?}");
     assert!(sent >= 10 && acknowledged == 20, "the life was lived: {sent} of {acknowledged} sent");

@@ -26,6 +26,7 @@ async fn a_notification_reads_back_as_it_was_written_and_changed(bed: Bed) {
     let outcome = NotificationOutcome {
         state: State::Dispatched,
         sent: Sent::Yes,
+        attempt: 3,
         sent_attempt: Some(2),
         open_attempt: Some(1),
         channel: Some(Channel::Email),
