@@ -61,7 +61,7 @@ pub struct PostgresOptions {
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { busy_timeout: Duration::from_secs(5), readers: 8, writers: 2 }
+        Self { busy_timeout: Duration::from_secs(5), readers: 8, writers: 4 }
     }
 }
 
