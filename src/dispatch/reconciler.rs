@@ -8,7 +8,6 @@ use tokio::sync::Semaphore;
 use crate::domain::outcome::LookupAnswer;
 use crate::ledger::{Asking, LedgerError, Question};
 use crate::metrics::ByProviderResult;
-use crate::provider::Inquiry;
 
 use super::breaker::Standing;
 use super::shared::Shared;
@@ -92,15 +91,7 @@ async fn step(shared: &Arc<Shared>, station: &Arc<Station>, places: &Arc<Semapho
 
 async fn look_up(shared: &Shared, station: Arc<Station>, asking: Asking) {
     let (id, attempt) = (asking.id, asking.attempt);
-    let inquiry = Inquiry {
-        id,
-        reference: asking.reference.to_string(),
-        dedupe_key: asking.dedupe_key,
-        to: asking.to,
-        message_id: asking.message_id,
-        began_at: asking.began_at,
-        now: shared.clock.now(),
-    };
+    let inquiry = asking.inquiry(shared.clock.now());
     let asked = station.clone();
     let looking = tokio::spawn(async move { asked.provider.lookup(&inquiry).await });
     let answer = looking.await.unwrap_or_else(|_panic| {

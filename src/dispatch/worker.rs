@@ -10,7 +10,6 @@ use futures_util::FutureExt as _;
 use crate::domain::outcome::{Outcome, Reason};
 use crate::ledger::{Claimed, LedgerError};
 use crate::metrics::{ByProvider, ByProviderResult};
-use crate::provider::Dispatch;
 use crate::provider::gate::Gate;
 use crate::store::StoreError;
 
@@ -67,18 +66,9 @@ async fn send(shared: &Shared, claimed: Claimed, claimed_at: Duration) -> Outcom
         );
         return Outcome::never_began(Reason::UnsealFailed);
     };
-    let dispatch = Dispatch {
-        id: claimed.id,
-        to: opened.to,
-        content: opened.content,
-        reference: claimed.reference.to_string(),
-        dedupe_key: claimed.dedupe_key,
-        admitted_at: claimed.admitted_at,
-        expires_at: claimed.expires_at,
-    };
     let start_by = claimed_at.saturating_add(shared.settings.start_by);
     let gate = Gate::new(shared.clock.clone(), start_by, claimed.commit_by);
-    station.provider.send(&dispatch, &gate).await
+    station.provider.send(&claimed.dispatch(opened), &gate).await
 }
 
 /// Stores the outcome: the write is repeated, never the send. While it cannot be stored nothing new is claimed.

@@ -61,14 +61,10 @@ pub(super) enum Reply {
     Done,
 }
 
-pub(super) fn keys(claims: &[Claimed]) -> impl Iterator<Item = (NotificationId, AttemptNumber)> {
-    claims.iter().map(|claimed| (claimed.id, claimed.attempt))
-}
-
 /// The attempts that a reply hands to a worker.
 pub(super) fn handed_out(reply: &Reply) -> Vec<(NotificationId, AttemptNumber)> {
     match reply {
-        Reply::Claimed(claims) => keys(claims).collect(),
+        Reply::Claimed(claims) => claims.iter().map(|claimed| (claimed.id, claimed.attempt)).collect(),
         Reply::Asked(questions) => {
             let probe = |question: &Question| match question {
                 Question::Probe(claimed) => Some((claimed.id, claimed.attempt)),

@@ -253,11 +253,7 @@ impl<'a> Book<'a> {
         if let Some(work) = entry.change_work() {
             work.life = after;
         } else {
-            entry.outcome.state = after.state;
-            entry.outcome.sent = after.sent;
-            entry.outcome.attempt = after.attempt;
-            entry.outcome.sent_attempt = after.sent_attempt;
-            entry.outcome.open_attempt = after.open;
+            entry.outcome.tell(&after);
             entry.outcome_changed = true;
         }
         if after.state.is_final() {

@@ -13,7 +13,7 @@ use crate::domain::lifecycle::State;
 use crate::domain::outcome::codes;
 use crate::domain::retry::RetryPolicy;
 use crate::domain::time::Timestamp;
-use crate::provider::Abilities;
+use crate::provider::{Abilities, Dispatch, Inquiry};
 use crate::store::StoreError;
 use crate::store::rows::{Fingerprint, Leg};
 
@@ -173,6 +173,21 @@ pub struct Claimed {
     pub sealed_message: Vec<u8>,
 }
 
+impl Claimed {
+    /// What the provider is given of it, with its sealed values opened.
+    pub fn dispatch(self, opened: Opened) -> Dispatch {
+        Dispatch {
+            id: self.id,
+            to: opened.to,
+            content: opened.content,
+            reference: self.reference.to_string(),
+            dedupe_key: self.dedupe_key,
+            admitted_at: self.admitted_at,
+            expires_at: self.expires_at,
+        }
+    }
+}
+
 impl std::fmt::Debug for Claimed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Claimed({} attempt {})", self.id, self.attempt)
@@ -227,6 +242,21 @@ pub struct Asking {
     pub began_at: Timestamp,
     /// The address, when the look-up needs it and it is still kept.
     pub to: Option<Address>,
+}
+
+impl Asking {
+    /// What the provider is asked, at `now`.
+    pub fn inquiry(self, now: Timestamp) -> Inquiry {
+        Inquiry {
+            id: self.id,
+            reference: self.reference.to_string(),
+            dedupe_key: self.dedupe_key,
+            to: self.to,
+            message_id: self.message_id,
+            began_at: self.began_at,
+            now,
+        }
+    }
 }
 
 /// What a cancel came to.

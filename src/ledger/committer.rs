@@ -18,10 +18,10 @@ use crate::domain::outcome::{Outcome, Reason};
 use crate::store::rows::{Owner, Queue};
 use crate::store::{StoreError, Transaction};
 
-use super::batch::{Reply, Work, apply, handed_out, keys, match_kept_receipts};
+use super::batch::{Reply, Work, apply, handed_out, match_kept_receipts};
 use super::book::Book;
 use super::claim::claim_here;
-use super::command::{Claimed, LedgerError};
+use super::command::LedgerError;
 use super::core::Core;
 use super::settle::settle;
 
@@ -193,7 +193,7 @@ impl Committer {
 struct Served {
     command: Command,
     queue: Queue,
-    claims: Vec<Claimed>,
+    reply: Reply,
     _held: OwnedMutexGuard<()>,
 }
 
@@ -228,8 +228,8 @@ impl<'a> Commit<'a> {
         book.close(tx.as_mut()).await?;
         if let Err(error) = tx.commit().await {
             if error == StoreError::Ambiguous {
-                self.committer.forget(&self.owner, replies.iter().flat_map(handed_out));
-                self.committer.forget(&self.owner, self.served.iter().flat_map(|served| keys(&served.claims)));
+                let served = self.served.iter().map(|served| &served.reply);
+                self.committer.forget(&self.owner, replies.iter().chain(served).flat_map(handed_out));
             }
             return Err(error);
         }
@@ -265,7 +265,7 @@ impl<'a> Commit<'a> {
             if claims.len() < limit as usize {
                 book.woken.remove(&queue);
             }
-            self.served.push(Served { command, queue, claims, _held });
+            self.served.push(Served { command, queue, reply: Reply::Claimed(claims), _held });
         }
     }
 
@@ -306,8 +306,8 @@ impl<'a> Commit<'a> {
         for (command, reply) in batch.into_iter().zip(replies) {
             self.committer.answer(&self.owner, command, reply);
         }
-        for Served { command, claims, _held, .. } in self.served {
-            self.committer.answer(&self.owner, command, Reply::Claimed(claims));
+        for Served { command, reply, _held, .. } in self.served {
+            self.committer.answer(&self.owner, command, reply);
         }
     }
 

@@ -99,11 +99,7 @@ impl Core {
         let life = entry.life();
         let channel = entry.leg().map(|leg| leg.channel);
         let outcome = &mut entry.outcome;
-        outcome.state = life.state;
-        outcome.sent = life.sent;
-        outcome.attempt = life.attempt;
-        outcome.sent_attempt = life.sent_attempt;
-        outcome.open_attempt = life.open;
+        outcome.tell(&life);
         outcome.finished_at = outcome.finished_at.or(Some(now));
         if life.attempt > 0 {
             outcome.channel = channel.or(outcome.channel);

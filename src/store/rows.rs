@@ -84,6 +84,15 @@ impl NotificationOutcome {
         receipt_key: None,
         finished_at: None,
     };
+
+    /// Tells of a life what the narrow row keeps.
+    pub fn tell(&mut self, life: &Life) {
+        self.state = life.state;
+        self.sent = life.sent;
+        self.attempt = life.attempt;
+        self.sent_attempt = life.sent_attempt;
+        self.open_attempt = life.open;
+    }
 }
 
 /// New values for one notification.

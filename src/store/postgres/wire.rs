@@ -69,14 +69,17 @@ pub(super) struct Wire {
 impl Wires {
     /// At most `most` connections; `patience` bounds each wait for one and each statement, whatever the network does.
     pub(super) fn reading(options: PgConnectOptions, most: usize, patience: Duration) -> Arc<Self> {
-        let permits = Arc::new(Semaphore::new(most));
-        Arc::new(Self { options, most, permits, idle: Mutex::default(), patience, writing: false })
+        Self::new(options, most, patience, false)
     }
 
     /// The same, for connections to a server that is fit to be written to.
     pub(super) fn writing(options: PgConnectOptions, most: usize, patience: Duration) -> Arc<Self> {
+        Self::new(options, most, patience, true)
+    }
+
+    fn new(options: PgConnectOptions, most: usize, patience: Duration, writing: bool) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(most));
-        Arc::new(Self { options, most, permits, idle: Mutex::default(), patience, writing: true })
+        Arc::new(Self { options, most, permits, idle: Mutex::default(), patience, writing })
     }
 
     /// How many connections there are at most.

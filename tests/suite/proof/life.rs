@@ -12,7 +12,7 @@ use sendonce::domain::outcome::Outcome;
 use sendonce::domain::receipt::ReceiptStatus;
 use sendonce::ledger::{Admission, Claimed, LedgerError, NewNotification, Question, Verdict};
 use sendonce::provider::gate::Gate;
-use sendonce::provider::{Abilities, Dispatch, Inquiry, Provider as _};
+use sendonce::provider::{Abilities, Provider as _};
 use sendonce::vault::Purpose;
 use tempfile::TempDir;
 
@@ -241,18 +241,9 @@ impl Stage {
         let opened = self.bench.ledger.open(&claimed).expect("it opens");
         let clock = self.bench.clock.clone();
         let gate = Gate::new(clock.clone(), clock.since_boot() + START_BY, claimed.commit_by);
-        let dispatch = Dispatch {
-            id: claimed.id,
-            to: opened.to,
-            content: opened.content,
-            reference: claimed.reference.to_string(),
-            dedupe_key: claimed.dedupe_key,
-            admitted_at: claimed.admitted_at,
-            expires_at: claimed.expires_at,
-        };
-        let line = &self.lines[&claimed.provider];
-        let outcome = line.send(&dispatch, &gate).await;
-        self.late.extend(line.late().into_iter().map(|late| (claimed.id, claimed.attempt, late)));
+        let (id, attempt, line) = (claimed.id, claimed.attempt, &self.lines[&claimed.provider]);
+        let outcome = line.send(&claimed.dispatch(opened), &gate).await;
+        self.late.extend(line.late().into_iter().map(|late| (id, attempt, late)));
         outcome
     }
 
@@ -265,18 +256,10 @@ impl Stage {
                 match question {
                     Question::Probe(claimed) => probes.push(*claimed),
                     Question::Lookup(asking) => {
-                        let inquiry = Inquiry {
-                            id: asking.id,
-                            reference: asking.reference.to_string(),
-                            dedupe_key: asking.dedupe_key,
-                            to: asking.to,
-                            message_id: asking.message_id,
-                            began_at: asking.began_at,
-                            now: self.bench.clock.now(),
-                        };
-                        let answer = self.lines[&name].lookup(&inquiry).await;
+                        let (id, attempt, now) = (asking.id, asking.attempt, self.bench.clock.now());
+                        let answer = self.lines[&name].lookup(&asking.inquiry(now)).await;
                         // An answer that is not stored is no loss: the question comes up again.
-                        let stored = self.bench.ledger.answer(asking.id, asking.attempt, answer).await;
+                        let stored = self.bench.ledger.answer(id, attempt, answer).await;
                         if stored.is_err() && self.faults.ended() {
                             self.rise().await;
                             return;
