@@ -44,6 +44,62 @@ struct Load {
     breaker: Breaker,
     rate: Rate,
     in_flight: u32,
+    /// Places that claims on their way may fill.
+    promised: u32,
+}
+
+/// Places that one claim may fill, for as long as nobody knows how many it does.
+pub(super) struct Promise {
+    station: Arc<Station>,
+    places: Mutex<Places>,
+}
+
+/// What a claim was told last.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Places {
+    /// By the boot clock; before anything was claimed because of it.
+    pub at: Duration,
+    /// How many attempts may begin.
+    pub count: u32,
+    held: u32,
+}
+
+impl Promise {
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Promises up to `most` of the places that are free at `at`, instead of what was promised before.
+    pub(super) fn renew(&self, at: Duration, most: u32) -> u32 {
+        let mut places = self.places();
+        let mut load = self.station.load();
+        load.promised = load.promised.saturating_sub(places.held);
+        let count = load.budget(at).min(most);
+        load.promised = load.promised.saturating_add(count);
+        *places = Places { at, count, held: count };
+        count
+    }
+
+    /// What was told last; nothing is promised any more.
+    pub(super) fn redeem(&self) -> Places {
+        let mut places = self.places();
+        let mut load = self.station.load();
+        load.promised = load.promised.saturating_sub(std::mem::take(&mut places.held));
+        *places
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.redeem();
+    }
+}
+
+impl Load {
+    fn budget(&self, now: Duration) -> u32 {
+        let taken = self.in_flight.saturating_add(self.promised);
+        self.breaker.limit(now).saturating_sub(taken).min(self.rate.available(now).saturating_sub(self.promised))
+    }
 }
 
 /// One attempt's place in the lane; dropping it makes room.
@@ -64,6 +120,7 @@ impl Station {
             breaker: Breaker::new(settings.breaker, settings.concurrency),
             rate: Rate::new(settings.rate, settings.burst),
             in_flight: 0,
+            promised: 0,
         };
         let abilities = Arc::new(provider.abilities().clone());
         Self { provider, abilities, freed: Notify::new(), load: Mutex::new(load) }
@@ -79,8 +136,18 @@ impl Station {
 
     /// How many attempts may begin at `now`.
     pub(super) fn budget(&self, now: Duration) -> u32 {
+        self.load().budget(now)
+    }
+
+    /// Whether at least half of the places are free at `now`.
+    pub(super) fn is_half_free(&self, now: Duration) -> bool {
         let load = self.load();
-        load.breaker.limit(now).saturating_sub(load.in_flight).min(load.rate.available(now))
+        load.budget(now).saturating_mul(2) >= load.breaker.limit(now).max(1)
+    }
+
+    /// Promises nothing yet.
+    pub(super) fn promise(self: &Arc<Self>) -> Promise {
+        Promise { station: self.clone(), places: Mutex::default() }
     }
 
     /// How long nothing can begin for another reason than the attempts under way.
@@ -130,5 +197,62 @@ impl Station {
             }
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::domain::content::Channel;
+    use crate::provider::sandbox::{Sandbox, SandboxPace};
+    use crate::vault::{IndexKey, new_key_line};
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    fn station(settings: LaneSettings) -> (TempDir, Arc<Station>) {
+        let place = TempDir::new().expect("a folder");
+        let index = IndexKey::parse(&new_key_line("1")).expect("a key");
+        let name = ProviderName::parse("sms").expect("a name");
+        let (receipts, _) = mpsc::channel(1);
+        let outbox = place.path().join("outbox");
+        let sandbox = Sandbox::build(name, Channel::Sms, &outbox, SandboxPace::default(), &index, receipts);
+        (place, Arc::new(Station::new(Arc::new(sandbox.expect("a sandbox")), &settings)))
+    }
+
+    #[test]
+    fn no_place_is_promised_to_two_claims() {
+        let (_place, station) = station(LaneSettings { concurrency: 10, ..LaneSettings::default() });
+        let (first, second) = (station.promise(), station.promise());
+        assert_eq!((first.renew(NOW, 6), station.budget(NOW), second.renew(NOW, 100)), (6, 4, 4));
+        assert_eq!((station.budget(NOW), station.promise().renew(NOW, 100)), (0, 0));
+        // Three of six came: the rest of the promise is free again.
+        let slots: Vec<Slot> = (0..3).map(|_| station.enter(NOW)).collect();
+        assert_eq!((first.redeem().count, station.budget(NOW)), (6, 3));
+        drop(slots);
+        assert_eq!(station.budget(NOW), 6);
+    }
+
+    #[test]
+    fn a_promise_that_is_renewed_or_given_up_keeps_nothing_of_what_it_was() {
+        let (_place, station) = station(LaneSettings { concurrency: 10, ..LaneSettings::default() });
+        let promise = station.promise();
+        assert_eq!((promise.renew(NOW, 8), promise.renew(NOW, 3), station.budget(NOW)), (8, 3, 7));
+        assert_eq!((promise.redeem().count, station.budget(NOW)), (3, 10));
+        assert_eq!((promise.renew(NOW, 5), station.budget(NOW)), (5, 5));
+        drop(promise);
+        assert_eq!(station.budget(NOW), 10);
+    }
+
+    #[test]
+    fn promises_count_against_the_rate_too() {
+        let (_place, station) = station(LaneSettings { rate: Some(1.0), burst: 4, ..LaneSettings::default() });
+        let promise = station.promise();
+        assert_eq!((promise.renew(NOW, 3), station.budget(NOW)), (3, 1));
+        let _slots: Vec<Slot> = (0..3).map(|_| station.enter(NOW)).collect();
+        promise.redeem();
+        assert_eq!(station.budget(NOW), 1);
     }
 }

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -24,6 +25,13 @@ use super::claim::claim_here;
 use super::command::LedgerError;
 use super::core::Core;
 use super::settle::settle;
+
+/// Fewer commands than these wait for a commit that is under way to end, rather than make another one beside it: a
+/// commit costs the server about as much as so many rows do.
+const WORTH_A_COMMIT: usize = 32;
+
+/// But they wait no longer than this: the other one may stand at a lock.
+const FILL_MAX: Duration = Duration::from_millis(10);
 
 /// How often one batch is run again because the store undid it for another transaction.
 const RERUNS: u32 = 5;
@@ -60,20 +68,39 @@ pub(super) struct Committer {
     core: Arc<Core>,
     pulse: Arc<Pulse>,
     queue: tokio::sync::Mutex<mpsc::Receiver<Command>>,
+    /// How many commits are under way.
+    commits: watch::Sender<usize>,
     carried: Mutex<Carried>,
+}
+
+/// Counts one commit for as long as it is there.
+struct UnderWay<'a>(&'a watch::Sender<usize>);
+
+impl<'a> UnderWay<'a> {
+    fn new(commits: &'a watch::Sender<usize>) -> Self {
+        commits.send_modify(|commits| *commits += 1);
+        Self(commits)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|commits| *commits -= 1);
+    }
 }
 
 /// Starts as many commits beside each other as the store takes. They run until every handle is gone and the queue empty.
 pub(super) fn start(core: &Arc<Core>, pulse: &Arc<Pulse>, queue: mpsc::Receiver<Command>) -> Vec<JoinHandle<()>> {
     let (core, pulse, queue) = (core.clone(), pulse.clone(), tokio::sync::Mutex::new(queue));
-    let committer = Arc::new(Committer { core, pulse, queue, carried: Mutex::default() });
+    let (commits, carried) = (watch::channel(0).0, Mutex::default());
+    let committer = Arc::new(Committer { core, pulse, queue, commits, carried });
     (0..committer.core.store.writers()).map(|_| tokio::spawn(committer.clone().run())).collect()
 }
 
 impl Committer {
     async fn run(self: Arc<Self>) {
         let (metrics, clock) = (&self.core.metrics, &self.core.clock);
-        while let Some(batch) = self.next_batch().await {
+        while let Some((batch, _under_way)) = self.next_batch().await {
             let batch = self.set_waiting_apart(batch);
             if batch.is_empty() {
                 continue;
@@ -84,7 +111,7 @@ impl Committer {
         }
     }
 
-    async fn next_batch(&self) -> Option<Vec<Command>> {
+    async fn next_batch(&self) -> Option<(Vec<Command>, UnderWay<'_>)> {
         let most = self.core.policy.batch;
         let mut batch = Vec::with_capacity(most);
         let mut queue = self.queue.lock().await;
@@ -98,8 +125,28 @@ impl Committer {
         {
             batch.push(command);
         }
+        self.fill(&mut batch, &mut queue).await;
         self.core.metrics.commit_queue.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
-        Some(batch)
+        // Still in turn at the queue, so that the next one knows of this commit.
+        Some((batch, UnderWay::new(&self.commits)))
+    }
+
+    /// Adds to a batch that is not worth a commit of its own beside others, while there are others.
+    async fn fill(&self, batch: &mut Vec<Command>, queue: &mut mpsc::Receiver<Command>) {
+        let enough = WORTH_A_COMMIT.min(self.core.policy.batch);
+        let mut commits = self.commits.subscribe();
+        let patience = tokio::time::sleep(FILL_MAX);
+        tokio::pin!(patience);
+        while batch.len() < enough && *commits.borrow_and_update() > 0 {
+            tokio::select! {
+                command = queue.recv() => match command {
+                    Some(command) => batch.push(command),
+                    None => return,
+                },
+                _ = commits.changed() => {}
+                () = &mut patience => return,
+            }
+        }
     }
 
     fn carried(&self) -> MutexGuard<'_, Carried> {
