@@ -31,7 +31,7 @@ const NUMBER: &str = "+84901234567";
 /// Where nothing is to be waited for in vain: long enough for a busy machine.
 const PATIENT: Duration = Duration::from_secs(30);
 /// Where something is.
-const BRIEF: Duration = Duration::from_millis(400);
+const BRIEF: Duration = Duration::from_millis(1500);
 
 fn settings(oracle: &SmscOracle) -> SmppSettings {
     let source = Source::new("Shop", None, None);
@@ -288,7 +288,8 @@ async fn the_session_comes_back_by_itself_after_every_end() {
 async fn a_silent_smsc_is_asked_whether_it_is_there_and_left_when_it_is_not() {
     let quick = |oracle: &SmscOracle| {
         let settings = settings(oracle);
-        SmppSettings { timeouts: Timeouts { enquire: BRIEF, command: BRIEF, ..settings.timeouts }, ..settings }
+        let timeouts = Timeouts { enquire: Duration::from_millis(300), command: 2 * BRIEF, ..settings.timeouts };
+        SmppSettings { timeouts, ..settings }
     };
     let oracle = SmscOracle::start(Script::plain()).await;
     let stand = Stand::new(quick(&oracle));
@@ -307,7 +308,7 @@ async fn a_silent_smsc_is_asked_whether_it_is_there_and_left_when_it_is_not() {
 async fn a_session_in_doubt_takes_no_message_before_the_smsc_has_spoken() {
     let oracle = SmscOracle::start(Script::plain()).await;
     let impatient = impatient(&oracle);
-    let timeouts = Timeouts { command: BRIEF, ..impatient.timeouts };
+    let timeouts = Timeouts { command: 2 * BRIEF, ..impatient.timeouts };
     let stand = Stand::new(SmppSettings { timeouts, ..impatient });
     assert_eq!(stand.ending(0).await, OK);
     // A hole in the network: nothing is answered on this connection any more.

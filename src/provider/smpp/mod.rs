@@ -41,7 +41,7 @@ use crate::domain::time::Timestamp;
 use crate::vault::{IndexKey, Purpose};
 use link::{Link, Place};
 use pdu::Requests;
-use session::{Answer, Submit};
+use session::{Answer, Claim, Submit};
 pub use settings::{SmppError, SmppSettings, Source, Timeouts, Validity};
 use text::Text;
 
@@ -114,6 +114,7 @@ impl SmppProvider {
                 pdu: pdu.ok_or(bad(Reason::BadContent))?,
                 gate: gate.clone(),
                 reference: Reference::parse(&dispatch.reference).ok(),
+                claim: Claim::default(),
                 answer,
             };
             if let Some(outcome) = self.hand_over(place, submit, answered).await {
@@ -130,9 +131,12 @@ impl SmppProvider {
         submit: Submit,
         mut answered: oneshot::Receiver<Answer>,
     ) -> Option<Outcome> {
+        let claim = submit.claim.clone();
         place.submits.send(submit).await.ok()?;
         let answer = match timeout(self.account.settings.timeouts.response, &mut answered).await {
             Ok(answer) => answer.ok(),
+            // It never left the queue.
+            Err(_) if claim.take() => Some(Answer::Ended(Outcome::not_sent(Reason::StalledBeforeCommit))),
             Err(_) => {
                 // From here on the session takes it for late; what came just before is still ours.
                 answered.close();

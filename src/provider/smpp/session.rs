@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -38,7 +39,19 @@ pub(super) struct Submit {
     pub(super) gate: Gate,
     /// The attempt's, for evidence that comes late.
     pub(super) reference: Option<Reference>,
+    pub(super) claim: Claim,
     pub(super) answer: oneshot::Sender<Answer>,
+}
+
+/// Whose a message in the queue is: the first to say so has it, the session to write it or the sender to take it back.
+#[derive(Clone, Default)]
+pub(super) struct Claim(Arc<AtomicBool>);
+
+impl Claim {
+    /// Says whether it is ours.
+    pub(super) fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
 }
 
 /// What became of it.
@@ -225,9 +238,8 @@ impl Session {
     }
 
     async fn submit(&mut self, submit: Submit) -> Result<(), End> {
-        let Submit { mut pdu, gate, reference, answer } = submit;
-        if answer.is_closed() {
-            // Whoever gave it up has told it as unknown; so it may not leave any more.
+        let Submit { mut pdu, gate, reference, claim, answer } = submit;
+        if !claim.take() {
             return Ok(());
         }
         if let Err(outcome) = gate.check_ahead(WRITE) {
