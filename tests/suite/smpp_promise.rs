@@ -10,8 +10,7 @@ use crate::support::smsc_oracle::{Act, Script, SmscOracle, Stage, receipt};
 
 const PASSWORD: &str = "CANARY9p";
 
-fn plan(oracle: &SmscOracle, more: &str) -> Plan {
-    let port = oracle.addr().port();
+fn plan(port: u16, more: &str) -> Plan {
     Plan::plain().sms(&["smsc"]).file("smsc.password", PASSWORD).toml(&format!(
         "[provider.smsc]\nkind = \"smpp\"\nhost = \"127.0.0.1\"\nport = {port}\ntls = \"none\"\nsystem_id = \"shop\"\n\
          password_file = \"smsc.password\"\nsource = \"Shop\"\nbreaker = {{ open_for = \"1s\" }}\n{more}\n"
@@ -19,7 +18,7 @@ fn plan(oracle: &SmscOracle, more: &str) -> Plan {
 }
 
 async fn daemon(oracle: &SmscOracle, more: &str) -> Daemon {
-    Daemon::start(plan(oracle, more).section("dispatch", EAGER)).await
+    Daemon::start(plan(oracle.addr().port(), more).section("dispatch", EAGER)).await
 }
 
 fn attempts(status: &Value) -> usize {
@@ -132,4 +131,25 @@ async fn while_the_smsc_refuses_our_password_messages_wait_and_then_each_goes_ou
     assert_eq!(oracle.submitted().len(), COUNT);
     daemon.audit_closes().await;
     assert_quiet(&daemon);
+}
+
+#[test]
+fn the_check_of_a_configuration_tells_what_no_smsc_would_take_and_what_is_not_wise() {
+    let check = |lines: &str| {
+        let daemon = Daemon::prepare(plan(2775, lines));
+        let config = daemon.config().display().to_string();
+        let checked = daemon.run(&["config", "check", &config], "");
+        let told = String::from_utf8([checked.stdout, checked.stderr].concat()).expect("text");
+        assert!(!told.contains(PASSWORD), "{told}");
+        (checked.status.success(), told)
+    };
+    let (sound, told) = check("response_timeout = \"5m\"\nconnect_timeout = \"30s\"");
+    assert!(sound, "{told}");
+    for advice in
+        ["are handed over in clear", "longer than `dispatch.drain_timeout`", "not less than `dispatch.start_by`"]
+    {
+        assert!(told.contains(advice), "{advice}: {told}");
+    }
+    let (sound, told) = check("service_type = \"TOOLONG\"");
+    assert!(!sound && told.contains("service_type must be at most 5"), "{told}");
 }

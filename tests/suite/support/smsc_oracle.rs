@@ -321,7 +321,7 @@ fn answer(request: &[u8], shared: &Arc<Shared>, connection: usize, out: &mpsc::U
     match stage {
         Stage::Bind => {
             body = b"oracle\0".to_vec();
-            let password = Texts(&request[16..]).skip(1).next().expect("a password");
+            let password = Texts(&request[16..]).nth(1).expect("a password");
             if script.password.as_ref().is_some_and(|right| *right != password) {
                 act = Act::Status(0x0e);
             }
