@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up and runs every test. Needs a Rust toolchain, a C compiler, and Python 3.11 or newer with venv; the rest it brings
-# itself: a mail server and a reader of OpenAPI documents that we did not write (aiosmtpd, schemathesis) go into a virtual
-# environment below target/, and PostgreSQL, where the machine has none of version 15 or newer, comes from the
+# itself: a mail server, an SMSC and a reader of OpenAPI documents that we did not write (aiosmtpd, smpp34, schemathesis) go
+# into a virtual environment below target/, and PostgreSQL, where the machine has none of version 15 or newer, comes from the
 # distribution (apt-get, as root). The tests start clusters of their own; nothing is done to one that runs already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,6 +14,7 @@ if ! cmp -s tests/requirements.txt "$venv/requirements.txt"; then
 fi
 venv="$(cd "$venv/bin" && pwd)"
 export SENDONCE_TEST_AIOSMTPD_PYTHON="$venv/python"
+export SENDONCE_TEST_SMPP34_PYTHON="$venv/python"
 export SENDONCE_TEST_SCHEMATHESIS="$venv/schemathesis"
 
 # Prints the directory of the newest PostgreSQL server's programs.

@@ -15,7 +15,6 @@ use crate::dispatch::{self, Dispatcher, Route, Router};
 use crate::document::{Mistake, Place, show_duration};
 use crate::domain::content::Channel;
 use crate::domain::ids::{BootId, NodeName, ProviderName};
-use crate::domain::receipt::Receipt;
 use crate::http::{self, Api, Authenticate, Principal, Rate, TenantRules};
 use crate::keys::{self, KeyRing};
 use crate::ledger::{Ledger, Parts, Policy, Transit};
@@ -23,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::node::Member;
 use crate::process;
 use crate::provider::Provider;
+use crate::provider::inbox::{Handed, Inbox};
 use crate::render::templates::Templates;
 use crate::store::mark::Mark;
 use crate::store::nodes::Identity;
@@ -31,7 +31,7 @@ use crate::store::sqlite::{SqliteOptions, SqliteStore};
 use crate::store::{Store, StoreError};
 use crate::vault::{IndexKey, Purpose, Vault, random};
 
-/// How many receipts of the sandbox may wait for the ledger.
+/// How many receipts that do not come over HTTP may wait for the ledger.
 const RECEIPTS_WAITING: usize = 1024;
 
 /// How many requests may wait for a change at once.
@@ -47,10 +47,11 @@ pub(super) struct Assembly {
     pub keys: Arc<KeyRing>,
     pub index: Arc<IndexKey>,
     pub templates: Arc<Templates>,
-    pub receipts: mpsc::Receiver<Receipt>,
+    pub receipts: mpsc::Receiver<Handed>,
 }
 
-fn draw() -> f64 {
+/// A draw in `0.0..1.0`.
+pub(super) fn draw() -> f64 {
     rand::random()
 }
 
@@ -76,7 +77,7 @@ struct Checked {
     vault: Arc<Vault>,
     index: Arc<IndexKey>,
     router: Arc<Router>,
-    receipts: mpsc::Receiver<Receipt>,
+    receipts: mpsc::Receiver<Handed>,
 }
 
 /// Reads a configuration and checks everything that it names. Tells every mistake at once, with the settings as far as
@@ -113,7 +114,7 @@ fn check(settings: &mut Settings, told: &[Mistake]) -> Vec<Mistake> {
         .or_else(|_| IndexKey::parse(&crate::vault::new_key_line("check")));
     if let Ok(index) = index {
         let sound = settings.providers.iter().filter(|p| !is_told(&format!("provider.{}.", p.name)));
-        let receipts = mpsc::channel(1).0;
+        let receipts = Inbox::new(1).0;
         match lanes(settings, sound, &Arc::new(index), &receipts) {
             Ok(lanes) if told.is_empty() => {
                 mistakes.extend(router(settings, Arc::new(SystemClock), lanes).err());
@@ -166,7 +167,7 @@ fn lanes<'s>(
     settings: &Settings,
     providers: impl Iterator<Item = &'s ProviderSettings>,
     index: &Arc<IndexKey>,
-    receipts: &mpsc::Sender<Receipt>,
+    receipts: &Inbox,
 ) -> Result<Vec<BuiltLane>, Vec<Mistake>> {
     let (mut lanes, mut mistakes) = (vec![], vec![]);
     for provider in providers {
@@ -201,7 +202,7 @@ pub(super) fn one_provider(
     let index = Arc::new(index.map_err(|e| Failure::failed(format!("vault.index_key: {e}")))?);
     let configured = settings.providers.iter().find(|p| p.name == *name);
     let configured = configured.ok_or_else(|| Failure::failed("no provider of this name is configured"))?;
-    let receipts = mpsc::channel(1).0;
+    let receipts = Inbox::new(1).0;
     let built = providers::build(configured, &index, settings.server.public_url.as_deref(), &receipts);
     Ok((built.map_err(|m| Failure::mistakes(&m))?, index))
 }
@@ -230,8 +231,8 @@ fn checked(settings: &Settings, clock: &SharedClock) -> Result<Checked, Failure>
     let vault = Arc::new(vault.map_err(|e| key_mistake("vault.sealing_keys", e))?);
     let index = IndexKey::parse(settings.vault.index_key.expose_secret());
     let index = Arc::new(index.map_err(|e| key_mistake("vault.index_key", e))?);
-    let (sender, receipts) = mpsc::channel(RECEIPTS_WAITING);
-    let lanes = lanes(settings, settings.providers.iter(), &index, &sender).map_err(|m| Failure::mistakes(&m))?;
+    let (inbox, receipts) = Inbox::new(RECEIPTS_WAITING);
+    let lanes = lanes(settings, settings.providers.iter(), &index, &inbox).map_err(|m| Failure::mistakes(&m))?;
     let router = router(settings, clock.clone(), lanes).map_err(|m| Failure::mistakes(&[m]))?;
     Ok(Checked { vault, index, router, receipts })
 }
@@ -336,6 +337,12 @@ impl Assembly {
         })
     }
 
+    /// The providers that are configured.
+    pub fn providers(&self, settings: &Settings) -> HashMap<ProviderName, Arc<dyn Provider>> {
+        let names = settings.providers.iter().map(|p| &p.name);
+        names.filter_map(|name| Some((name.clone(), self.router.provider(name)?))).collect()
+    }
+
     /// The state of the HTTP handlers.
     pub fn api(&self, settings: &Settings, stopping: watch::Receiver<bool>) -> Arc<Api> {
         let rate = |limit: &config::Limit| Rate { burst: limit.burst, per: limit.per };
@@ -345,16 +352,13 @@ impl Assembly {
             tenant_limit: tenant.tenant_limit.as_ref().map(rate),
         };
         let tenants = settings.tenants.iter().map(|t| (t.name.clone(), rules(t))).collect();
-        let names = settings.providers.iter().map(|p| &p.name);
-        let providers: HashMap<ProviderName, Arc<dyn Provider>> =
-            names.filter_map(|name| Some((name.clone(), self.router.provider(name)?))).collect();
         Arc::new(Api {
             ledger: self.ledger.clone(),
             index: self.index.clone(),
             templates: self.templates.clone(),
             tenants,
             authenticate: Arc::new(Doorkeeper(self.keys.clone())),
-            providers,
+            providers: self.providers(settings),
             metrics: self.metrics.clone(),
             clock: self.clock.clone(),
             limits: http::Limits {

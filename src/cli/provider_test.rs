@@ -57,6 +57,7 @@ pub(super) async fn run(args: TestArgs) -> Result<(), Failure> {
     if provider.abilities().lookup.is_some() {
         look_up(provider.as_ref(), &clock, &dispatch, &outcome, &args).await?;
     }
+    provider.stop().await;
     match outcome.class {
         OutcomeClass::Accepted => Ok(()),
         _ => Err(Failure::failed("the provider did not take the message")),

@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use serde_json::json;
-use tokio::sync::mpsc;
 
-use super::{Failure, show};
+use super::{Failure, compose, show};
 use crate::config::secret::literal_hint;
-use crate::config::{self, Kind, ManifestSource, ProviderSettings, SmtpTls};
+use crate::config::{self, Kind, ManifestSource, ProviderSettings, SmppIds, SmppValidity, SmtpTls};
 use crate::document::{Mistake, Place};
 use crate::domain::address::MailAddress;
-use crate::domain::receipt::Receipt;
 use crate::provider::Provider;
-
 use crate::provider::http_provider::{HttpProvider, HttpTimeouts};
+use crate::provider::inbox::Inbox;
 use crate::provider::manifest::{self, Manifest};
 use crate::provider::sandbox::{Sandbox, SandboxPace};
+use crate::provider::smpp::receipt::IdForm;
+use crate::provider::smpp::{SmppProvider, SmppSettings, Source, Timeouts, Validity};
 use crate::provider::smtp::{SmtpProvider, SmtpSettings, StageTimeouts, TlsMode};
 use crate::vault::IndexKey;
 
@@ -95,7 +95,7 @@ pub(super) fn build(
     settings: &ProviderSettings,
     index: &Arc<IndexKey>,
     public_url: Option<&str>,
-    receipts: &mpsc::Sender<Receipt>,
+    receipts: &Inbox,
 ) -> Result<Arc<dyn Provider>, Vec<Mistake>> {
     let wrong = |message: String| vec![Mistake { place: settings.place.clone(), message }];
     let name = settings.name.clone();
@@ -105,6 +105,11 @@ pub(super) fn build(
             let smtp = smtp_settings(smtp).map_err(wrong)?;
             let built = SmtpProvider::build(name, smtp, index).map_err(|e| wrong(e.to_string()))?;
             Ok(Arc::new(built))
+        }
+        Kind::Smpp(smpp) => {
+            let (index, inbox) = (index.clone(), receipts.clone());
+            let built = SmppProvider::build(name, smpp_settings(smpp), index, inbox, compose::draw);
+            Ok(Arc::new(built.map_err(|e| wrong(e.to_string()))?))
         }
         Kind::Sandbox(s) => {
             let pace = SandboxPace::default();
@@ -170,4 +175,34 @@ fn smtp_settings(smtp: &config::Smtp) -> Result<SmtpSettings, String> {
         },
         ..base
     })
+}
+
+fn smpp_settings(smpp: &config::Smpp) -> SmppSettings {
+    let source = Source::new(&smpp.source, smpp.source_ton, smpp.source_npi);
+    let base = SmppSettings::new(smpp.host.clone(), smpp.system_id.clone(), smpp.password.clone(), source);
+    SmppSettings {
+        port: smpp.port,
+        tls: smpp.tls,
+        extra_roots: smpp.ca_file.clone(),
+        system_type: smpp.system_type.clone(),
+        service_type: smpp.service_type.clone(),
+        window: smpp.window,
+        validity: match smpp.validity {
+            SmppValidity::Relative => Validity::Relative,
+            SmppValidity::Absolute => Validity::Absolute,
+            SmppValidity::None => Validity::None,
+        },
+        message_id: match smpp.message_id {
+            SmppIds::Same => IdForm::Same,
+            SmppIds::HexInResponse => IdForm::HexInResponse,
+            SmppIds::HexInReceipt => IdForm::HexInReceipt,
+        },
+        timeouts: Timeouts {
+            connect: smpp.connect_timeout,
+            command: smpp.command_timeout,
+            response: smpp.response_timeout,
+            enquire: smpp.enquire_link,
+        },
+        ..base
+    }
 }

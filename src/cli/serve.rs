@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -12,16 +13,20 @@ use super::{ConfigFile, Failure};
 use crate::config::{LogFormat, Settings};
 use crate::dispatch::Dispatcher;
 use crate::domain::ids::NodeName;
-use crate::domain::receipt::Receipt;
 use crate::http::server::{Bounds, serve};
 use crate::http::{self, admin};
 use crate::keys::KeyRing;
 use crate::ledger::Ledger;
+use crate::metrics::{ByProviderResult, Metrics};
 use crate::process::{self, Door, Sockets, Stop};
+use crate::provider::inbox::Handed;
 use crate::telemetry::{self, Form};
 
 /// The file of API keys is looked at this often.
 const KEYS_EVERY: Duration = Duration::from_secs(2);
+
+/// So many receipts are stored in one commit.
+const RECEIPTS_AT_ONCE: usize = 256;
 
 /// Requests that have been read may take so long to be answered after the stop.
 const REQUESTS_DRAIN: Duration = Duration::from_secs(5);
@@ -79,7 +84,9 @@ async fn live(settings: &Settings, mut sockets: Sockets, ready: impl FnOnce(&Tcp
     let api = tokio::spawn(serve(api_listener, http::router(api), bounds, stopping));
     tokio::spawn(watch_keys(assembly.keys.clone()));
     let receipts = std::mem::replace(&mut assembly.receipts, mpsc::channel(1).1);
-    tokio::spawn(take_receipts(ledger.clone(), receipts));
+    tokio::spawn(take_receipts(ledger.clone(), assembly.metrics.clone(), receipts));
+    let providers = assembly.providers(settings);
+    providers.values().for_each(|provider| provider.start());
     let watched = ledger.clone();
     let _watchdog = process::feed_watchdog(move || watched.is_alive());
     process::notify_ready();
@@ -93,6 +100,7 @@ async fn live(settings: &Settings, mut sockets: Sockets, ready: impl FnOnce(&Tcp
     tracing::info!(evicted, "stopping");
     stop.send_replace(true);
     let drained = drain(settings, signals, &dispatcher, api).await;
+    join_all(providers.values().map(|provider| provider.stop())).await;
     // To the end of the drain, so that nobody takes for dead what still runs; no longer, so that the name is not taken anew.
     keeping.abort();
     ledger.close().await;
@@ -199,11 +207,26 @@ async fn watch_keys(keys: Arc<KeyRing>) {
     }
 }
 
-/// Hands the sandbox's receipts to the ledger, as if they had come over HTTP.
-async fn take_receipts(ledger: Ledger, mut receipts: mpsc::Receiver<Receipt>) {
-    while let Some(receipt) = receipts.recv().await {
-        if let Err(error) = ledger.receive(vec![receipt]).await {
-            tracing::warn!(%error, "a receipt of the sandbox was not stored");
+/// Hands receipts that do not come over HTTP to the ledger, and tells when they are stored.
+async fn take_receipts(ledger: Ledger, metrics: Metrics, mut receipts: mpsc::Receiver<Handed>) {
+    let count = |handed: &Handed, result| {
+        let labels = ByProviderResult { provider: handed.receipt.provider.to_string(), result };
+        metrics.receipts.get_or_create(&labels).inc();
+    };
+    let mut batch = vec![];
+    while receipts.recv_many(&mut batch, RECEIPTS_AT_ONCE).await > 0 {
+        let batch = std::mem::take(&mut batch);
+        match ledger.receive(batch.iter().map(|handed| handed.receipt.clone()).collect()).await {
+            Ok(received) => {
+                for (handed, what) in batch.into_iter().zip(received) {
+                    count(&handed, what.code());
+                    handed.stored();
+                }
+            }
+            Err(error) => {
+                batch.iter().for_each(|handed| count(handed, "not_stored"));
+                tracing::warn!(%error, "receipts were not stored");
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::Settings;
 use super::provider::{Kind, SmtpTls};
 use super::server::Listen;
+use super::smpp::Smpp;
 use super::store::may_be_read_on_the_way;
 use crate::document::{Mistake, Place, Table, show_duration};
 
@@ -35,6 +36,10 @@ pub(super) fn advice(settings: &Settings, root: &Table) -> Vec<Mistake> {
                 );
                 advice.push(Mistake { place: p.place.clone(), message });
             }
+            Kind::Smpp(s) => {
+                let messages = smpp(s, settings).into_iter().flatten();
+                advice.extend(messages.map(|message| Mistake { place: p.place.clone(), message }));
+            }
             Kind::Sandbox(_) => {
                 let message = "the sandbox sends nothing to anybody".to_owned();
                 advice.push(Mistake { place: p.place.clone(), message });
@@ -56,6 +61,28 @@ pub(super) fn advice(settings: &Settings, root: &Table) -> Vec<Mistake> {
         advice.push(Mistake { place, message: message.to_owned() });
     }
     advice
+}
+
+fn smpp(smpp: &Smpp, settings: &Settings) -> [Option<String>; 3] {
+    let (drain, start_by) = (settings.dispatch.drain_timeout, settings.dispatch.start_by);
+    [
+        (!smpp.tls).then(|| "the password and every text message are handed over in clear".to_owned()),
+        (smpp.response_timeout > drain).then(|| {
+            format!(
+                "the answer to a submission may take up to {}, longer than `dispatch.drain_timeout` ({}); a stop in that \
+                 time leaves it unknown",
+                show_duration(smpp.response_timeout),
+                show_duration(drain)
+            )
+        }),
+        (smpp.connect_timeout >= start_by).then(|| {
+            format!(
+                "a message may wait for the session for {}, not less than `dispatch.start_by` ({}); then it never begins",
+                show_duration(smpp.connect_timeout),
+                show_duration(start_by)
+            )
+        }),
+    ]
 }
 
 /// The next provider of a route would be tried only where a breaker opens.

@@ -11,6 +11,7 @@ mod provider;
 mod route;
 pub mod secret;
 mod server;
+mod smpp;
 mod store;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ pub use provider::{
 pub use route::{Country, Routes};
 pub use secret::Environment;
 pub use server::{Keys, Listen, Log, LogFormat, Node, Server, Templates, VaultKeys};
+pub use smpp::{Smpp, SmppIds, SmppValidity};
 pub use store::{Store, StorePlace};
 
 /// The whole configuration.

@@ -9,13 +9,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::Context;
 use super::secret::SUFFIXES;
 use super::server::{check_url, is_loopback};
+use super::smpp::Smpp;
 use crate::document::{Place, Table};
 use crate::domain::content::Channel;
 use crate::domain::ids::ProviderName;
 
-const MILLISECOND: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// When a provider is left alone, and for how long.
@@ -152,6 +153,8 @@ pub enum Kind {
     Http(Http),
     /// `kind = "smtp"`.
     Smtp(Box<Smtp>),
+    /// `kind = "smpp"`.
+    Smpp(Box<Smpp>),
     /// `kind = "sandbox"`.
     Sandbox(Sandbox),
 }
@@ -159,11 +162,12 @@ pub enum Kind {
 impl Kind {
     fn read(t: &mut Table, context: &Context<'_>) -> Option<Self> {
         if !t.has("kind") {
-            t.wrong("kind", "is required: \"http\", \"smtp\" or \"sandbox\"");
+            t.wrong("kind", "is required: \"http\", \"smtp\", \"smpp\" or \"sandbox\"");
         }
-        Some(match t.one_of("kind", &[("http", 0), ("smtp", 1), ("sandbox", 2)])? {
+        Some(match t.one_of("kind", &[("http", 0), ("smtp", 1), ("smpp", 2), ("sandbox", 3)])? {
             0 => Self::Http(Http::read(t, context)),
             1 => Self::Smtp(Box::new(Smtp::read(t, context))),
+            2 => Self::Smpp(Box::new(Smpp::read(t, context))),
             _ => Self::Sandbox(Sandbox::read(t, context)),
         })
     }
@@ -188,6 +192,7 @@ impl ProviderSettings {
         match &self.kind {
             Kind::Http(_) => None,
             Kind::Smtp(_) => Some(Channel::Email),
+            Kind::Smpp(_) => Some(Channel::Sms),
             Kind::Sandbox(s) => Some(s.channel),
         }
     }

@@ -81,7 +81,7 @@ fn each_mistake_is_named_with_what_is_wanted() {
             "[[routes.country]]\ncountry = \"VN\"\nsms = [\"a\", \"a\"]",
             "routes.country[0].sms[1]: names a provider a second time",
         ),
-        ("[provider.b]\nconcurrency = 3", "provider.b.kind: is required: \"http\", \"smtp\" or \"sandbox\""),
+        ("[provider.b]\nconcurrency = 3", "provider.b.kind: is required: \"http\", \"smtp\", \"smpp\" or \"sandbox\""),
         ("[provider.b]\nkind = \"http\"", "provider.b.manifest: one of `manifest` and `manifest_file` is required"),
         (
             "[provider.b]\nkind = \"http\"\nmanifest = \"x\"\nconnect_timeout = \"30s\"",
@@ -114,6 +114,18 @@ fn each_mistake_is_named_with_what_is_wanted() {
         (
             "[provider.b]\nkind = \"smtp\"\nhost = \"m.example\"\nfrom = \"a@b.example\"\npassword_env = \"TOKEN\"",
             "provider.b.password: needs a `username`",
+        ),
+        (
+            "[provider.b]\nkind = \"smpp\"\nhost = \"m.example\"\nsystem_id = \"u\"\nsource = \"Shop\"",
+            "provider.b.password: is required, as `password_file`, `password_env` or `password_credential`",
+        ),
+        (
+            "[provider.b]\nkind = \"smpp\"\nhost = \"m.example\"\nsystem_id = \"u\"\nsource = \"Shop\"\npassword = \"CANARY-7f3a\"",
+            "provider.b.password: is a secret and must not stand in this file; give `password_file`, `password_env` or `password_credential` instead",
+        ),
+        (
+            "[provider.b]\nkind = \"smpp\"\nhost = \"m.example\"\nsystem_id = \"u\"\nsource = \"Shop\"\npassword_env = \"TOKEN\"\nwindow = 0",
+            "provider.b.window: must be a whole number from 1 to 1000",
         ),
     ];
     for (more, wanted) in cases {

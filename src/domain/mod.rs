@@ -7,6 +7,7 @@ pub mod audit;
 pub mod content;
 pub mod delivery;
 pub mod event;
+pub mod gsm7;
 pub mod ids;
 pub mod lifecycle;
 pub mod outcome;

@@ -11,7 +11,6 @@ use super::forms;
 use super::problem::{Code, Problem, ProblemBody};
 use super::request::{Segment, body};
 use crate::domain::ids::ProviderName;
-use crate::ledger::Received;
 use crate::metrics::{ByProviderResult, Metrics};
 use crate::provider::{ReceiptError, ReceiptRequest};
 
@@ -71,11 +70,7 @@ async fn receive(api: &Api, name: &str, request: Request<Body>) -> Result<Status
     let receipts = provider.receipts(&request, api.clock.now()).await.map_err(|e| told.refused(e))?;
     let received = api.ask(api.ledger.receive(receipts)).await.inspect_err(|_| told.count("not_stored"))?;
     for what in received {
-        told.count(match what {
-            Received::Matched(_) => "matched",
-            Received::Repeated(_) => "repeated",
-            Received::Kept => "kept",
-        });
+        told.count(what.code());
     }
     Ok(StatusCode::OK)
 }

@@ -306,6 +306,17 @@ pub enum Received {
     Kept,
 }
 
+impl Received {
+    /// The stable code, for the metrics.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Matched(_) => "matched",
+            Self::Repeated(_) => "repeated",
+            Self::Kept => "kept",
+        }
+    }
+}
+
 /// How long a message travels after the provider took it, by channel: it must leave so much before its expiry.
 #[derive(Clone, Copy, Debug)]
 pub struct Transit {

@@ -3,11 +3,14 @@
 pub mod gate;
 pub mod http_client;
 pub mod http_provider;
+pub mod inbox;
 pub mod manifest;
 pub mod mime;
+mod net;
 mod receipt;
 pub mod sandbox;
 pub mod signature;
+pub mod smpp;
 pub mod smtp;
 mod sns;
 pub mod template;
@@ -51,6 +54,13 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// [`ReceiptError`] when the origin is not proven or the body does not read.
     async fn receipts(&self, request: &ReceiptRequest, now: Timestamp) -> Result<Vec<Receipt>, ReceiptError>;
+
+    /// Begins what lives longer than a send, such as a session on which receipts come. Once begun, another call changes
+    /// nothing.
+    fn start(&self) {}
+
+    /// Ends in good order what [`start`](Self::start) began, within a bounded time. Nothing is sent after it.
+    async fn stop(&self) {}
 }
 
 /// What a provider lets us do after a lost answer.

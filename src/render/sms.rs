@@ -1,5 +1,7 @@
 //! How many messages an SMS text becomes.
 
+use crate::domain::gsm7;
+
 /// The alphabet that a text is sent in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
@@ -18,34 +20,16 @@ pub struct Segments {
     pub parts: usize,
 }
 
-/// TS 23.038 section 6.2.1 in the order of its codes, without the escape (0x1b).
-const BASIC: &str = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?\
-                     ¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà";
-
-/// TS 23.038 section 6.2.1.1: each takes the escape and one more septet.
-const EXTENSION: &str = "\u{c}^{}\\[~]|€";
-
 /// A message holds 140 octets, 6 of which a concatenated one spends on its header (3GPP TS 23.040 section 9.2.3.24.1).
 const GSM7: (usize, usize) = (160, 153);
 const UCS2: (usize, usize) = (70, 67);
 
 /// Counts the parts of `text`. Neither an escape pair nor a surrogate pair is split between two parts.
 pub fn segments(text: &str) -> Segments {
-    let septets: Option<Vec<usize>> = text.chars().map(septets).collect();
+    let septets: Option<Vec<usize>> = text.chars().map(gsm7::septets).collect();
     match septets {
         Some(units) => Segments { encoding: Encoding::Gsm7, parts: parts(units, GSM7) },
         None => Segments { encoding: Encoding::Ucs2, parts: parts(text.chars().map(char::len_utf16).collect(), UCS2) },
-    }
-}
-
-fn septets(c: char) -> Option<usize> {
-    // Most of any text, and dear to search for in the tables.
-    if c.is_ascii_alphanumeric() || c == ' ' || BASIC.contains(c) {
-        Some(1)
-    } else if EXTENSION.contains(c) {
-        Some(2)
-    } else {
-        None
     }
 }
 
@@ -70,35 +54,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_alphabet_is_the_table_of_the_standard() {
-        assert_eq!(BASIC.chars().count(), 127);
-        let codes: Vec<char> = BASIC.chars().collect();
-        // Codes from TS 23.038: those after the escape are one place lower here.
-        for (code, c) in [(0x00, '@'), (0x09, 'Ç'), (0x0a, '\n'), (0x0d, '\r'), (0x10, 'Δ'), (0x1a, 'Ξ')] {
-            assert_eq!(codes[code], c);
-        }
-        for (code, c) in [
-            (0x1c, 'Æ'),
-            (0x1f, 'É'),
-            (0x20, ' '),
-            (0x24, '¤'),
-            (0x3f, '?'),
-            (0x40, '¡'),
-            (0x41, 'A'),
-            (0x5b, 'Ä'),
-            (0x5f, '§'),
-            (0x60, '¿'),
-            (0x61, 'a'),
-            (0x7b, 'ä'),
-            (0x7f, 'à'),
-        ] {
-            assert_eq!(codes[code - 1], c);
-        }
-    }
-
-    #[test]
     fn one_character_outside_the_alphabet_makes_it_ucs2() {
-        for c in BASIC.chars().chain(EXTENSION.chars()) {
+        for c in gsm7::BASIC.chars().chain(gsm7::EXTENSION.iter().map(|(c, _)| *c)) {
             assert_eq!(segments(&c.to_string()).encoding, Encoding::Gsm7, "{c:?}");
         }
         for c in ['`', 'ç', 'á', 'ế', 'đ', '\t', '’', '–', '\u{a0}', '😀'] {

@@ -10,6 +10,7 @@ use sendonce::domain::ids::ProviderName;
 use sendonce::domain::outcome::{LookupAnswer, Outcome, OutcomeClass, Reason};
 use sendonce::domain::receipt::{Receipt, ReceiptStatus};
 use sendonce::domain::time::Timestamp;
+use sendonce::provider::inbox::{Handed, Inbox};
 use sendonce::provider::sandbox::{Sandbox, SandboxPace};
 use sendonce::provider::{Inquiry, Provider};
 use sendonce::vault::IndexKey;
@@ -20,17 +21,17 @@ use crate::support::sample::{dispatch, email, index_key, open_gate, sms};
 struct Stand {
     index: IndexKey,
     sandbox: Sandbox,
-    receipts: mpsc::Receiver<Receipt>,
+    receipts: mpsc::Receiver<Handed>,
     outbox: PathBuf,
     _dir: tempfile::TempDir,
 }
 
-fn build(channel: Channel, outbox: &Path, index: &IndexKey) -> (Sandbox, mpsc::Receiver<Receipt>) {
-    let (sender, receipts) = mpsc::channel(8);
+fn build(channel: Channel, outbox: &Path, index: &IndexKey) -> (Sandbox, mpsc::Receiver<Handed>) {
+    let (inbox, receipts) = Inbox::new(8);
     let quick = Duration::from_millis(50);
     let pace = SandboxPace { slow: quick, settle_after: quick, receipt_after: quick };
     let name = ProviderName::parse(&format!("sandbox-{}", channel.code())).expect("a name");
-    (Sandbox::build(name, channel, outbox, pace, index, sender).expect("a sandbox"), receipts)
+    (Sandbox::build(name, channel, outbox, pace, index, inbox).expect("a sandbox"), receipts)
 }
 
 impl Stand {
@@ -72,7 +73,8 @@ impl Stand {
 
     async fn receipt(&mut self) -> Receipt {
         let waiting = self.receipts.recv();
-        tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("a receipt in 10 s").expect("a sender")
+        let handed = tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("a receipt in 10 s");
+        handed.expect("a sender").receipt
     }
 }
 

@@ -5,17 +5,16 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use futures_util::FutureExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::net::{TcpStream, lookup_host};
-use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::classify::{self, Stage};
 use super::reply::Reply;
 use super::settings::{SmtpSettings, StageTimeouts};
-use super::tls::{Security, Tls};
-use super::wire::{Fault, Io, Wire, dot_stuffed, within};
+use super::tls::Security;
+use super::wire::{Fault, Wire, dot_stuffed, within};
 use crate::domain::outcome::{Outcome, OutcomeClass, Reason};
 use crate::provider::gate::Gate;
+use crate::provider::net::{Tls, connect};
 
 /// What the server offers, from its last EHLO (RFC 3207 section 4.2: what it said before TLS is forgotten).
 #[derive(Default)]
@@ -77,7 +76,7 @@ impl Session {
     /// Connects, greets, secures and authenticates. No byte of a message leaves, so every failure is certain.
     pub(super) async fn open(settings: &SmtpSettings, security: &Security) -> Result<Self, Outcome> {
         let limits = settings.timeouts;
-        let mut stream = connect(settings).await?;
+        let mut stream = connect(&settings.host, settings.port, limits.connect).await?;
         if let Security::Implicit(tls) = security {
             stream = tls.handshake(stream, limits.tls).await?;
         }
@@ -225,22 +224,6 @@ fn expect(stage: Stage, reply: Result<Reply, Fault>, wanted: fn(u16) -> bool) ->
         Ok(reply) if wanted(reply.code()) => Ok(reply),
         Ok(reply) => Err(classify::reply(stage, &reply)),
         Err(fault) => Err(classify::fault(stage, fault)),
-    }
-}
-
-async fn connect(settings: &SmtpSettings) -> Result<Box<dyn Io>, Outcome> {
-    let connecting = async {
-        let found = lookup_host((settings.host.as_str(), settings.port)).await;
-        let addresses: Vec<_> = found.map_err(|_| Outcome::not_sent(Reason::Dns))?.collect();
-        if addresses.is_empty() {
-            return Err(Outcome::not_sent(Reason::Dns));
-        }
-        let stream = TcpStream::connect(&addresses[..]).await;
-        stream.and_then(|s| s.set_nodelay(true).map(|()| s)).map_err(|_| Outcome::not_sent(Reason::Connect))
-    };
-    match timeout(settings.timeouts.connect, connecting).await {
-        Ok(stream) => Ok(Box::new(stream?)),
-        Err(_) => Err(Outcome::not_sent(Reason::Connect)),
     }
 }
 

@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::reply::{Line, Reply};
+use crate::provider::net::Io;
 
 /// RFC 5321 section 4.5.3.1.5 allows 512 octets a line; servers are known to write more.
 const MAX_LINE: usize = 4 * 1024;
 const MAX_LINES: usize = 128;
-
-/// A byte stream, in clear or under TLS.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// Why no reply was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,6 +17,9 @@ pub mod port;
 #[allow(dead_code, reason = "the cluster offers more than each topic uses")]
 pub mod postgres;
 pub mod sample;
+#[allow(dead_code, reason = "the oracle offers more than each topic uses")]
+pub mod smsc_oracle;
+pub mod smsc_script;
 pub mod smtp_oracle;
 pub mod smtp_script;
 pub mod smtp_words;

@@ -6,6 +6,7 @@ mod admission;
 mod manifest;
 mod receipt;
 mod records;
+mod smpp;
 mod smtp;
 
 /// One target, with the inputs that runs begin with.
@@ -26,6 +27,7 @@ pub const ALL: &[Target] = &[
     Target { name: "manifest", run: manifest::manifest, seeds: manifest::manifests, runs: 500 },
     Target { name: "manifest_template", run: manifest::template, seeds: manifest::templates, runs: 5_000 },
     Target { name: "smtp_reply", run: smtp::reply, seeds: smtp::replies, runs: 20_000 },
+    Target { name: "smpp_pdu", run: smpp::pdu, seeds: smpp::pdus, runs: 20_000 },
     Target { name: "receipt", run: receipt::receipt, seeds: receipt::receipts, runs: 3_000 },
     Target { name: "record", run: records::record, seeds: records::records, runs: 5_000 },
 ];
