@@ -304,7 +304,11 @@ mod tests {
     #[test]
     fn a_name_outside_its_set_is_refused_without_being_echoed() {
         assert_eq!(EventId::parse(""), Err(BadName::Empty));
+        assert!(EventId::parse(&"x".repeat(255)).is_ok());
         assert_eq!(EventId::parse(&"x".repeat(256)), Err(BadName::TooLong(255)));
+        for name in ["Shop", "shop.a", "shop:a", "sh\u{f6}p", "a b"] {
+            assert_eq!(Tenant::parse(name), Err(BadName::Charset("a-z 0-9 _ -")), "{name}");
+        }
         let refusal = EventId::parse("user@example.org").expect_err("an address is no event id");
         assert!(!refusal.to_string().contains("example"));
     }

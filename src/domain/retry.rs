@@ -37,7 +37,6 @@ impl RetryPolicy {
         // The crate draws its own randomness; ours is an argument, so it computes the middle and we place the draw.
         let mut delays = ExponentialBackoff {
             current_interval: self.first,
-            initial_interval: self.first,
             multiplier: self.factor.max(1.0),
             max_interval: self.cap,
             randomization_factor: 0.0,
@@ -65,6 +64,8 @@ mod tests {
     fn delays_grow_to_the_cap_and_stay_there() {
         let middles: Vec<u64> = [1, 2, 3, 4, 255].iter().map(|&n| POLICY.delay(n, None, 0.5).as_secs()).collect();
         assert_eq!(middles, [2, 4, 8, 10, 10]);
+        let patient = RetryPolicy { cap: Duration::from_secs(3600), ..POLICY };
+        assert_eq!(patient.delay(255, None, 0.5), patient.cap);
     }
 
     #[test]

@@ -62,3 +62,31 @@ impl std::fmt::Debug for Gate {
         f.debug_struct("Gate").field("start_by", &self.start_by).field("commit_by", &self.commit_by).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
+    const SECOND: Duration = Duration::from_secs(1);
+    const MOMENT: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn nothing_begins_past_the_time_to_begin_or_past_the_deadline() {
+        let clock = ManualClock::at(NOW);
+        let gate = |start_by, commit_by| Gate::new(clock.clone(), start_by, NOW.plus(commit_by));
+        let too_late = Err(Outcome::never_began(Reason::StartedTooLate));
+        let over = Err(Outcome::never_began(Reason::DeadlinePassed));
+        clock.advance(SECOND);
+        for (start_by, commit_by, expected) in
+            [(SECOND, SECOND, Ok(())), (SECOND - MOMENT, SECOND, too_late), (SECOND, SECOND - MOMENT, over.clone())]
+        {
+            assert_eq!(gate(start_by, commit_by).check(), expected, "{start_by:?} {commit_by:?}");
+        }
+        let ahead = |lead| gate(SECOND, SECOND * 2).check_ahead(lead);
+        assert_eq!((ahead(SECOND), ahead(SECOND + MOMENT)), (Ok(()), over), "nothing asks again before the last octet");
+        assert_eq!(gate(SECOND, SECOND * 3).remaining(), SECOND * 2);
+        assert_eq!(gate(SECOND, SECOND / 2).remaining(), Duration::ZERO);
+    }
+}

@@ -16,6 +16,8 @@ use sendonce::store::rows::{Changes, LogFilter, LogRow};
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore};
 use sendonce::store::{Store as _, StoreError};
 
+use crate::support::bench::{Bench, accepted, silent};
+
 fn record(n: i64) -> Record {
     let tenant = Tenant::parse("acme").expect("a tenant");
     Record::new(
@@ -125,4 +127,27 @@ async fn an_export_of_a_real_store_has_every_matching_record_once_and_in_order()
         })
         .collect();
     assert_eq!(positions, (1..=2500).map(|n| 2 * n).collect::<Vec<i64>>());
+}
+
+#[tokio::test]
+async fn a_ledger_exports_what_happened_and_its_accounting_closes() {
+    let bench = Bench::with(silent()).await;
+    let id = bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, accepted("M1")).await;
+    let pieces: Vec<_> =
+        stream(bench.ledger.clone(), LogFilter::default(), Format::Ndjson).try_collect().await.expect("reads");
+    let text = String::from_utf8(pieces.concat()).expect("text");
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let told: Vec<_> = lines.map(|line| (line["what"].clone(), line["notification"].clone())).collect();
+    let expected = ["accepted", "attempt_begun", "attempt_ended"].map(|what| (what.into(), id.to_string().into()));
+    assert_eq!(told, expected);
+    let account = sendonce::audit::account(&bench.ledger, None).await.expect("reads");
+    assert!(account.closes && account.counts.notifications == 1 && account.counts.final_records == 1, "{account}");
+}
+
+#[test]
+fn an_export_says_of_which_type_it_is() {
+    assert_eq!(Format::Ndjson.media_type(), "application/x-ndjson");
+    assert_eq!(Format::Csv.media_type(), "text/csv; charset=utf-8; header=present");
 }

@@ -86,6 +86,20 @@ fn what_is_wrong_is_told_by_field_and_never_by_value() {
 }
 
 #[test]
+fn a_fault_of_the_form_is_told_by_its_field_where_it_has_one() {
+    for (text, field) in [
+        (r#"{"to":[{"sms":"1","sms":"1"}]}"#, Some("to[0].sms")),
+        (r#"{"user":"a\u0000"}"#, Some("user")),
+        (r#""\u0000""#, None),
+        ("{", None),
+    ] {
+        let refusal = EventRequest::parse(text.as_bytes()).expect_err(text);
+        assert_eq!(refusal.field.as_deref(), field, "{text}");
+        assert!(refusal.to_string().starts_with(field.unwrap_or("the body")), "{refusal}");
+    }
+}
+
+#[test]
 fn names_that_hold_a_secret_are_refused() {
     for id in ["reset-493021", "reset-84901234567", "x:84901234567:1"] {
         assert_eq!(parse(&with("event_id", json!(id))).expect_err(id).field.as_deref(), Some("event_id"));

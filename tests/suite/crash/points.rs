@@ -120,6 +120,7 @@ pub struct Trap {
     daemon: Arc<Daemon>,
     armed: Mutex<Option<Point>>,
     keys: Mutex<BTreeSet<String>>,
+    missed: Mutex<Vec<Point>>,
     sprung: watch::Sender<bool>,
 }
 
@@ -129,8 +130,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Trap {
     pub fn new(daemon: Arc<Daemon>) -> Self {
-        let (armed, keys) = (Mutex::default(), Mutex::default());
-        Self { daemon, armed, keys, sprung: watch::Sender::new(false) }
+        let (armed, keys, missed) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { daemon, armed, keys, missed, sprung: watch::Sender::new(false) }
     }
 
     /// Waits for this moment from now on; for those that are none of an exchange nothing happens.
@@ -168,10 +169,20 @@ impl Trap {
         })
     }
 
-    /// Waits until it has happened.
+    /// Waits until it has happened. A moment that does not come is noted and the daemon killed all the same: what it did
+    /// instead, the providers' account tells better.
     pub async fn sprung(&self) {
         let mut sprung = self.sprung.subscribe();
         let waited = tokio::time::timeout(PATIENCE, sprung.wait_for(|sprung| *sprung)).await;
-        assert!(waited.is_ok(), "the moment does not come: {:?}", *lock(&self.armed));
+        let missed = lock(&self.armed).take_if(|_| waited.is_err());
+        if let Some(point) = missed {
+            self.daemon.kill9();
+            lock(&self.missed).push(point);
+        }
+    }
+
+    /// The moments that did not come.
+    pub fn missed(&self) -> Vec<Point> {
+        lock(&self.missed).clone()
     }
 }

@@ -265,6 +265,7 @@ async fn play(place: Place) {
     println!("after {rounds} rounds: {counts:?}");
     let wanted = Counts { acknowledged: game.events.len(), sent: counts.sent, ..Counts::default() };
     assert_eq!(counts, wanted, "none lost, none sent twice");
+    assert_eq!(game.trap.missed(), [], "every moment comes");
     assert!(counts.sent * 2 > counts.acknowledged, "most are sent");
 }
 

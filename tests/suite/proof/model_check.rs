@@ -9,10 +9,12 @@ use super::protocol::{Guard, Move, Protocol, Strategy, World};
 const LOST: &str = "no acknowledged event is lost";
 const TWICE: &str = "nothing is sent twice";
 const LATE: &str = "nothing is sent past its deadline";
+const RECORDED: &str = "nothing is handed out past its deadline";
 const STOPPED: &str = "nothing begins that was stopped";
 const TRUE: &str = "what it says of sending is true";
 const LEARNT: &str = "what was learnt is not forgotten";
 const BESIDE: &str = "no attempt is made beside one that may have been sent";
+const ENDED: &str = "what has ended stays ended";
 const STUCK: &str = "nothing is left without an end";
 
 impl Model for Protocol {
@@ -41,6 +43,7 @@ impl Model for Protocol {
             Property::always(LOST, |_, w: &World| !w.acknowledged || w.is_pending() || !w.rows.is_empty()),
             Property::always(TWICE, |_, w: &World| w.messages <= 1),
             Property::always(LATE, |_, w: &World| !w.sent_late),
+            Property::always(RECORDED, |_, w: &World| !w.recorded_late),
             Property::always(STOPPED, |_, w: &World| !w.begun_after_stop),
             Property::always(TRUE, |_, w: &World| {
                 let mut rows = w.rows.iter().enumerate();
@@ -57,6 +60,7 @@ impl Model for Protocol {
                 let may_begin = |state: State| state.is_waiting() || state == State::Dispatching;
                 w.rows.iter().all(|row| row.life.open.is_none() || !may_begin(row.life.state))
             }),
+            Property::always(ENDED, |_, w: &World| w.rows.iter().all(|row| !row.ended || row.life.state.is_final())),
             Property::always(STUCK, |protocol: &Self, w: &World| {
                 w.rows.iter().all(|row| row.life.state.is_final()) || protocol.goes_on(w)
             }),
@@ -89,7 +93,7 @@ fn the_promise_holds_in_every_reachable_state() {
 }
 
 /// Each guard, where it matters, and what of the promise is broken without it.
-const WITHOUT: [(Guard, Strategy, bool, &str); 16] = [
+const WITHOUT: [(Guard, Strategy, bool, &str); 20] = [
     (Guard::AnswerAfterCommit, Strategy::Silent, false, LOST),
     (Guard::OneRowForAnEvent, Strategy::Silent, false, TWICE),
     (Guard::RecordBeforeSend, Strategy::Silent, false, TWICE),
@@ -106,6 +110,10 @@ const WITHOUT: [(Guard, Strategy, bool, &str); 16] = [
     (Guard::StrandedAreFound, Strategy::Silent, false, STUCK),
     (Guard::RestoredIsUnknown, Strategy::Lookup, true, TWICE),
     (Guard::MissAfterRestore, Strategy::Lookup, true, TWICE),
+    (Guard::ProbeIsAwaited, Strategy::Dedupe, false, TRUE),
+    (Guard::RepeatIsApart, Strategy::Dedupe, false, TRUE),
+    (Guard::NoneAfterDeadline, Strategy::Silent, false, RECORDED),
+    (Guard::ExpiredIsOver, Strategy::Silent, false, ENDED),
 ];
 
 #[test]

@@ -4,46 +4,12 @@
 //! Time is order here: a deadline passes, a dedupe window closes, and time-outs run out, each at any moment at which the
 //! bounds between them allow it.
 
+mod guard;
 mod moves;
 
 use sendonce::domain::lifecycle::{Fact, Life, Marks, Outlook, State, step};
 
-/// What keeps the promise. Each can be taken out of the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
-    /// 202 only after the commit.
-    AnswerAfterCommit,
-    /// One row for an event, by a constraint.
-    OneRowForAnEvent,
-    /// The attempt is on disk before its first byte.
-    RecordBeforeSend,
-    /// A lost answer is unknown, and not a failure.
-    LostIsUnknown,
-    /// What a worker says is about its own attempt only.
-    AttemptFence,
-    /// A worker that has stalled past its time never begins.
-    StartBy,
-    /// A miss counts only when nothing can be on its way and the provider's index has caught up.
-    SettleAfter,
-    /// A look-up that cannot be read counts for nothing.
-    UnreadableIsNothing,
-    /// A probe only while the provider remembers the key.
-    DedupeWindow,
-    /// A refused probe says nothing of what it repeats.
-    ProbeSaysNothing,
-    /// Nothing leaves past the deadline, however long ago it was claimed.
-    ExpiryGate,
-    /// A late answer is evidence.
-    LateAnswerCounts,
-    /// What was stopped is not tried again.
-    MarksHold,
-    /// What a dead worker left is found.
-    StrandedAreFound,
-    /// What is live after a restore from a copy is unknown.
-    RestoredIsUnknown,
-    /// After a restore no miss of one attempt authorises a resend.
-    MissAfterRestore,
-}
+pub use guard::Guard;
 
 /// What the provider can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +38,13 @@ pub struct Row {
     stopped: bool,
     /// The ledger was told that it was sent.
     pub told_sent: bool,
+    /// It was in a final state.
+    pub ended: bool,
+}
+
+impl Row {
+    const NEW: Self =
+        Self { life: Life::NEW, settled: false, restored: false, stopped: false, told_sent: false, ended: false };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,6 +108,7 @@ pub struct World {
     copy: Option<Vec<Row>>,
     copies: u8,
     pub sent_late: bool,
+    pub recorded_late: bool,
     pub begun_after_stop: bool,
 }
 
@@ -172,6 +146,12 @@ const MAX_ATTEMPTS: u8 = 2;
 impl World {
     fn on_wire(&self, row: usize) -> bool {
         self.wire.iter().any(|request| request.row == row)
+    }
+
+    /// Of its attempts none but the newest can still arrive.
+    fn only_newest_on_wire(&self, row: usize) -> bool {
+        let newest = self.rows[row].life.attempt;
+        self.wire.iter().all(|request| request.row != row || request.attempt == newest)
     }
 
     pub fn is_pending(&self) -> bool {
@@ -239,8 +219,7 @@ impl Protocol {
                 world.pending -= 1;
                 world.acknowledged = true;
                 if world.rows.is_empty() || !self.has(Guard::OneRowForAnEvent) {
-                    let life = Life::NEW;
-                    world.rows.push(Row { life, settled: false, restored: false, stopped: false, told_sent: false });
+                    world.rows.push(Row::NEW);
                 }
             }
             Move::Claim(hand, row) => self.take(&mut world, hand, row, Fact::Claimed),
@@ -294,6 +273,7 @@ impl Protocol {
                 let (row, attempt) = world.arrived[arrived];
                 world.tell_sent(row, Fact::EvidenceSent(attempt));
             }
+            Move::Operator(row, Fact::EvidenceNotSent(attempt)) => self.not_sent(&mut world, row, attempt),
             Move::Operator(row, fact) => world.fact(row, fact),
             Move::Cancel => {
                 world.cancels -= 1;
@@ -316,6 +296,9 @@ impl Protocol {
             }
             Move::Restore => self.restore(&mut world),
         }
+        for row in &mut world.rows {
+            row.ended |= row.life.state.is_final();
+        }
         // Workers have no names.
         world.hands.sort_unstable();
         world
@@ -324,6 +307,7 @@ impl Protocol {
     /// Records an attempt or a probe and hands it to a worker.
     fn take(&self, world: &mut World, hand: usize, row: usize, fact: Fact) {
         world.begun_after_stop |= world.rows[row].stopped;
+        world.recorded_late |= world.over;
         let before = world.rows[row].life;
         world.fact(row, fact);
         let attempt = world.rows[row].life.attempt;
@@ -364,12 +348,12 @@ impl Protocol {
         } else if mine && life.state == State::Dispatching {
             self.end_attempt(world, row, answer);
         } else if self.has(Guard::LateAnswerCounts) {
-            let repeated_since = life.open == Some(attempt) && life.attempt > attempt;
+            let repeated_since = life.open == Some(attempt) && life.attempt > attempt && self.has(Guard::RepeatIsApart);
             match answer {
                 Answer::Accepted => world.fact(row, Fact::EvidenceSent(attempt)),
                 Answer::Unknown => {}
                 _ if repeated_since => {}
-                _ => world.fact(row, Fact::EvidenceNotSent(attempt)),
+                _ => self.not_sent(world, row, attempt),
             }
         } else if answer == Answer::Accepted {
             world.rows[row].told_sent = true;
@@ -401,7 +385,7 @@ impl Protocol {
         if answer == Answer::Accepted {
             world.fact(row, Fact::EvidenceSent(about));
         } else if surely_not && (life.open == Some(life.attempt) || !self.has(Guard::ProbeSaysNothing)) {
-            world.fact(row, Fact::EvidenceNotSent(about));
+            self.not_sent(world, row, about);
         }
     }
 
@@ -412,9 +396,22 @@ impl Protocol {
         let proves = settled && (!now.restored || !self.has(Guard::MissAfterRestore));
         match found {
             Some(true) => world.tell_sent(row, Fact::EvidenceSent(open)),
-            Some(false) if proves => world.fact(row, Fact::EvidenceNotSent(open)),
+            Some(false) if proves => self.not_sent(world, row, open),
             Some(false) => {}
-            None => world.fact(row, Fact::EvidenceNotSent(open)),
+            None => self.not_sent(world, row, open),
+        }
+    }
+
+    /// Evidence that an attempt was not sent.
+    fn not_sent(&self, world: &mut World, row: usize, attempt: u8) {
+        let (mut life, mut outlook) = (world.rows[row].life, world.outlook());
+        life.probing &= self.has(Guard::ProbeIsAwaited);
+        if life.state == State::Expired && !self.has(Guard::ExpiredIsOver) {
+            life.state = State::DispatchUnknown;
+            outlook.in_time = true;
+        }
+        if let Ok(step) = step(&life, Fact::EvidenceNotSent(attempt), outlook) {
+            world.rows[row].life = step.life;
         }
     }
 

@@ -17,7 +17,7 @@ use sendonce::domain::outcome::{Outcome, OutcomeClass, Reason};
 use sendonce::domain::retry::RetryPolicy;
 use sendonce::domain::time::Timestamp;
 use sendonce::ledger::{
-    Admission, Claimed, Ledger, LimitCheck, NewNotification, Parts, Policy, Repeat, Routes, Transit,
+    Admission, Claimed, Ledger, LimitCheck, NewNotification, Parts, Policy, Question, Repeat, Routes, Transit,
 };
 use sendonce::metrics::Metrics;
 use sendonce::provider::{Abilities, DedupeCovers, DedupeRules, LookupRules};
@@ -264,6 +264,18 @@ impl Bench {
         let mut claimed = self.claim(name).await;
         assert_eq!(claimed.len(), 1, "exactly one is due at {name}");
         claimed.remove(0)
+    }
+
+    /// An unknown whose probe is under way: the attempt that is open, and the probe.
+    pub async fn probing(&self) -> (Claimed, Claimed) {
+        self.admit("e1").await;
+        let first = self.claim_one("sms-a").await;
+        self.settle(&first, lost()).await;
+        self.clock.advance(Duration::from_secs(6));
+        match self.ledger.ask(&provider("sms-a"), 10).await.expect("a working store").pop() {
+            Some(Question::Probe(probe)) => (first, *probe),
+            other => panic!("a probe is due: {other:?}"),
+        }
     }
 
     /// Ends an attempt.

@@ -58,8 +58,9 @@ impl Protocol {
     fn free_hand(&self, world: &World, hand: usize, number: usize, may: &mut impl FnMut(bool, Move)) {
         let row = &world.rows[number];
         let life = &row.life;
-        may(life.state.is_waiting() && !world.over, Move::Claim(hand, number));
-        let wanted = life.state == State::DispatchUnknown && life.marks == Marks::default() && !world.over;
+        let in_time = !world.over || !self.has(Guard::NoneAfterDeadline);
+        may(life.state.is_waiting() && in_time, Move::Claim(hand, number));
+        let wanted = life.state == State::DispatchUnknown && life.marks == Marks::default() && in_time;
         let possible = !life.probing && life.used < MAX_ATTEMPTS && row.settled && !row.restored;
         let remembered = !world.window_closed || !self.has(Guard::DedupeWindow);
         may(self.strategy == Strategy::Dedupe && wanted && possible && remembered, Move::Probe(hand, number));
@@ -84,8 +85,9 @@ impl Protocol {
             may(!self.has(Guard::UnreadableIsNothing), Move::LookUp(number, None));
         }
         may(is_there, Move::Operator(number, Fact::EvidenceSent(open)));
-        let surely_not = !is_there && row.settled && !world.on_wire(number);
-        may(surely_not, Move::Operator(number, Fact::EvidenceNotSent(open)));
+        // Of the attempt that a probe repeats he can know it while the probe is under way.
+        let over = (row.settled && !world.on_wire(number)) || (life.probing && world.only_newest_on_wire(number));
+        may(!is_there && over, Move::Operator(number, Fact::EvidenceNotSent(open)));
         may(life.state == State::DispatchUnknown, Move::Operator(number, Fact::Abandoned));
     }
 

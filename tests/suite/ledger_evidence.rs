@@ -1,0 +1,268 @@
+//! What a worker's word, a look-up and a probe prove, each about its own attempt, and what they do not.
+
+use std::time::Duration;
+
+use sendonce::domain::ids::Ticket;
+use sendonce::domain::lifecycle::{Sent, State};
+use sendonce::domain::outcome::{LookupAnswer, Outcome, Reason};
+use sendonce::domain::receipt::{Part, Receipt, ReceiptStatus};
+use sendonce::ledger::{Claimed, Question, Received, ResolveAnswer, SettleAnswer, Verdict};
+use sendonce::provider::{Abilities, LookupRules};
+
+use crate::support::bench::{
+    Bench, accepted, actor, lost, message_id, not_sent, provider, refused, refused_account, silent, with_dedupe,
+    with_lookup,
+};
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// Every word of a worker but that it was taken.
+fn other_words() -> [Outcome; 5] {
+    [refused(), refused_account(), not_sent(), lost(), Outcome::never_began(Reason::Draining)]
+}
+
+/// Two attempts: the first was not sent, so it says, and the second is under way.
+async fn second_attempt(bench: &Bench) -> (Claimed, Claimed) {
+    bench.admit("e1").await;
+    let first = bench.claim_one("sms-a").await;
+    bench.settle(&first, not_sent()).await;
+    bench.clock.advance(secs(2));
+    (first, bench.claim_one("sms-a").await)
+}
+
+#[tokio::test]
+async fn a_late_word_of_an_older_attempt_does_not_settle_the_newer_one() {
+    for word in other_words() {
+        let bench = Bench::with(silent()).await;
+        let (first, second) = second_attempt(&bench).await;
+        let answer = bench.ledger.settle(first.id, first.attempt, word.clone()).await;
+        assert_eq!(answer, Ok(SettleAnswer::Late(State::Dispatching)), "{word:?}");
+        let life = bench.status(first.id).await.work.expect("it is under way").life;
+        assert_eq!((life.state, life.attempt, life.used), (State::Dispatching, 2, 2), "{word:?}");
+        bench.clock.advance(secs(120));
+        assert!(bench.claim("sms-a").await.is_empty() && bench.claim("sms-b").await.is_empty(), "{word:?}");
+        assert_eq!(bench.settle(&second, accepted("M2")).await, State::Dispatched, "{word:?}");
+        bench.accounts_close().await;
+    }
+}
+
+#[tokio::test]
+async fn an_older_attempt_that_was_taken_after_all_ends_the_life_and_is_told_as_a_contradiction() {
+    let bench = Bench::with(silent()).await;
+    let (first, second) = second_attempt(&bench).await;
+    let answer = bench.ledger.settle(first.id, first.attempt, accepted("M1")).await;
+    assert_eq!(answer, Ok(SettleAnswer::Late(State::Dispatched)));
+    assert_eq!(bench.settle(&second, not_sent()).await, State::Dispatched, "nothing follows");
+    assert!(bench.claim("sms-a").await.is_empty() && bench.claim("sms-b").await.is_empty());
+    let story = bench.story(first.id).await;
+    assert!(story.iter().any(|word| word.starts_with("evidence_contradicted")), "{story:?}");
+    bench.accounts_close().await;
+}
+
+#[tokio::test]
+async fn a_late_word_of_the_first_attempt_does_not_end_its_probe() {
+    for word in other_words() {
+        let bench = Bench::with(with_dedupe()).await;
+        let (first, probe) = bench.probing().await;
+        let answer = bench.ledger.settle(first.id, first.attempt, word.clone()).await;
+        assert_eq!(answer, Ok(SettleAnswer::Late(State::DispatchUnknown)), "{word:?}");
+        let life = bench.status(first.id).await.work.expect("it is unknown").life;
+        assert_eq!((life.open, life.probing, life.used), (Some(1), true, 2), "{word:?}");
+        assert!(bench.claim("sms-a").await.is_empty(), "{word:?}");
+        assert_eq!(bench.settle(&probe, accepted("M1")).await, State::Dispatched, "{word:?}");
+        bench.accounts_close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_probe_that_was_not_taken_says_nothing_of_the_attempt_that_it_repeats() {
+    for word in other_words() {
+        let bench = Bench::with(with_dedupe()).await;
+        let (first, probe) = bench.probing().await;
+        assert_eq!(bench.settle(&probe, word.clone()).await, State::DispatchUnknown, "{word:?}");
+        let life = bench.status(first.id).await.work.expect("it is unknown").life;
+        assert_eq!((life.open, life.sent, life.probing), (Some(1), Sent::Unknown, false), "{word:?}");
+        assert_eq!(life.used, if word == Outcome::never_began(Reason::Draining) { 1 } else { 2 }, "{word:?}");
+        assert!(bench.claim("sms-a").await.is_empty() && bench.claim("sms-b").await.is_empty(), "{word:?}");
+        let ticket = Ticket::parse("OPS-1").expect("a ticket");
+        let verdict = bench.ledger.resolve(None, first.id, Verdict::Sent, ticket, actor()).await;
+        assert_eq!(verdict, Ok(ResolveAnswer::Resolved(State::Dispatched)), "{word:?}");
+        bench.accounts_close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_miss_counts_from_the_moment_on_at_which_the_providers_lag_is_over() {
+    let bench = Bench::with(with_lookup()).await;
+    let id = bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, lost()).await;
+    let miss = async || bench.ledger.answer(id, claimed.attempt, LookupAnswer::NotFound).await;
+    bench.clock.advance(secs(60) - Duration::from_micros(1));
+    for _ in 0..5 {
+        assert_eq!(miss().await, Ok(SettleAnswer::Now(State::DispatchUnknown)), "too early");
+    }
+    bench.clock.advance(Duration::from_micros(1));
+    assert_eq!(miss().await, Ok(SettleAnswer::Now(State::DispatchUnknown)), "the first of two");
+    assert_eq!(miss().await, Ok(SettleAnswer::Now(State::RetryWait)));
+    assert_eq!(bench.claim_one("sms-a").await.attempt, 2);
+}
+
+#[tokio::test]
+async fn a_probe_begins_from_the_moment_on_at_which_the_provider_knows_the_key() {
+    let bench = Bench::with(with_dedupe()).await;
+    bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, lost()).await;
+    let ask = async || bench.ledger.ask(&provider("sms-a"), 10).await.expect("a working store").len();
+    bench.clock.advance(secs(5) - Duration::from_micros(1));
+    assert_eq!(ask().await, 0);
+    bench.clock.advance(Duration::from_micros(1));
+    assert_eq!(ask().await, 1);
+}
+
+#[tokio::test]
+async fn an_attempt_begins_only_while_what_commits_it_can_leave_in_time() {
+    for (late, claims) in [(Duration::ZERO, 1), (Duration::from_micros(1), 0)] {
+        let bench = Bench::with(silent()).await;
+        let id = bench.admit("e1").await;
+        // It lives for 600 s, and transit takes 10 s.
+        bench.clock.advance(secs(590) + late);
+        assert_eq!(bench.claim("sms-a").await.len(), claims);
+        let state = if claims > 0 { State::Dispatching } else { State::Expired };
+        assert_eq!(bench.state(id).await, state);
+    }
+}
+
+/// How many questions are due at `sms-a`.
+async fn questions(bench: &Bench) -> usize {
+    bench.ledger.ask(&provider("sms-a"), 10).await.expect("a working store").len()
+}
+
+#[tokio::test]
+async fn a_look_up_is_made_with_the_attempts_account_only_and_only_while_the_provider_keeps_its_list() {
+    let kept = secs(48 * 3600);
+    for (account, wait, expected) in
+        [(1, kept - Duration::from_micros(1), 1), (1, kept, 0), (9, kept - Duration::from_micros(1), 0)]
+    {
+        let bench = Bench::with(with_lookup()).await;
+        bench.admit("e1").await;
+        let claimed = bench.claim_one("sms-a").await;
+        bench.settle(&claimed, lost()).await;
+        let now = Abilities { account: [account; 16], ..with_lookup() };
+        bench.routes.abilities.lock().expect("free").insert(provider("sms-a"), now.into());
+        bench.clock.advance(wait);
+        assert_eq!(questions(&bench).await, expected, "account {account}, after {wait:?}");
+    }
+}
+
+#[tokio::test]
+async fn where_a_miss_proves_nothing_no_number_of_them_resends_and_a_probe_follows_where_there_is_one() {
+    let lookup = with_lookup().lookup.map(|rules| LookupRules { settle_after: secs(5), trust_miss: false, ..rules });
+    for (dedupe, probes) in [(None, 0), (with_dedupe().dedupe, 1)] {
+        let bench = Bench::with(Abilities { lookup, dedupe, ..with_dedupe() }).await;
+        let id = bench.admit("e1").await;
+        let claimed = bench.claim_one("sms-a").await;
+        bench.settle(&claimed, lost()).await;
+        for n in 1..=6 {
+            bench.clock.advance(secs(60));
+            match bench.ledger.ask(&provider("sms-a"), 10).await.expect("a working store").pop() {
+                Some(Question::Lookup(asking)) => {
+                    assert!(n <= 2 || probes == 0, "two misses are enough where a probe can follow");
+                    bench.ledger.answer(id, asking.attempt, LookupAnswer::NotFound).await.expect("a working store");
+                }
+                Some(Question::Probe(_)) => {
+                    assert_eq!((n, probes), (3, 1), "after both misses");
+                    break;
+                }
+                None => panic!("nothing is asked at {n}"),
+            }
+            assert_eq!(bench.state(id).await, State::DispatchUnknown);
+        }
+        assert!(bench.claim("sms-a").await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn probes_count_as_attempts_and_end_with_the_last_of_them() {
+    let bench = Bench::with(with_dedupe()).await;
+    let (first, probe) = bench.probing().await;
+    bench.settle(&probe, lost()).await;
+    let mut probes = 1;
+    for _ in 0..10 {
+        bench.clock.advance(secs(30));
+        for question in bench.ledger.ask(&provider("sms-a"), 10).await.expect("a working store") {
+            let Question::Probe(probe) = question else { panic!("no look-ups here") };
+            bench.settle(&probe, lost()).await;
+            probes += 1;
+        }
+    }
+    assert_eq!((1 + probes, bench.state(first.id).await), (bench.policy.max_attempts, State::DispatchUnknown));
+}
+
+#[tokio::test]
+async fn a_probe_arrives_while_the_provider_knows_the_key_and_the_message_is_of_use_or_is_not_made() {
+    // The window is an hour, less the time-out and the skew of clocks; a life of 600 s ends 10 s before in transit.
+    for (life, last) in [(7200, 3600 - 10 - 5), (600, 600 - 10)] {
+        for (late, expected) in [(Duration::ZERO, 1), (Duration::from_micros(1), 0)] {
+            let bench = Bench::with(with_dedupe()).await;
+            let mut event = bench.event("e1");
+            event.expires_at = event.now.plus(secs(life));
+            bench.admit_event(event).await;
+            let claimed = bench.claim_one("sms-a").await;
+            bench.settle(&claimed, lost()).await;
+            bench.clock.advance(secs(last) + late);
+            assert_eq!(questions(&bench).await, expected, "{life}, {late:?} after {last}");
+        }
+    }
+}
+
+fn receipt(id: &str, status: ReceiptStatus) -> Receipt {
+    let message_id = Some(message_id(id));
+    Receipt { provider: provider("sms-a"), reference: None, message_id, status, part: Part::WHOLE }
+}
+
+#[tokio::test]
+async fn a_receipt_that_names_a_message_finds_it_however_early_it_comes() {
+    let bench = Bench::with(Abilities { receipts: true, receipts_by_id: true, ..silent() }).await;
+    let id = bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    let receive = async |of: &str, status| {
+        let answers = bench.ledger.receive(vec![receipt(of, status)]).await.expect("a working store");
+        let delivery = bench.status(id).await.notification.outcome.delivery;
+        (answers[0], delivery.delivered, delivery.undelivered)
+    };
+    assert_eq!(receive("M1", ReceiptStatus::Delivered).await, (Received::Kept, 0, 0), "nobody knows whose it is");
+    assert_eq!(bench.settle(&claimed, accepted("M1")).await, State::Dispatched);
+    assert_eq!(bench.status(id).await.notification.outcome.delivery.delivered, 1, "it was kept for this");
+    assert_eq!(receive("M1", ReceiptStatus::Delivered).await, (Received::Repeated(id), 1, 0));
+    assert_eq!(receive("M1", ReceiptStatus::Progress).await, (Received::Repeated(id), 1, 0));
+    assert_eq!(receive("M1", ReceiptStatus::Undelivered).await, (Received::Matched(id), 1, 1));
+    assert_eq!(receive("M2", ReceiptStatus::Delivered).await, (Received::Kept, 1, 1));
+    let receipts = bench.story(id).await.iter().filter(|word| *word == "receipt").count();
+    assert_eq!((receipts, bench.state(id).await), (2, State::Dispatched), "what is new is told, and moves no state");
+}
+
+#[tokio::test]
+async fn a_receipt_that_names_an_attempt_is_evidence_for_that_one() {
+    for (word, contradicted) in [(lost(), false), (not_sent(), true)] {
+        let bench = Bench::with(Abilities { receipts: true, ..silent() }).await;
+        let id = bench.admit("e1").await;
+        let first = bench.claim_one("sms-a").await;
+        bench.settle(&first, word).await;
+        bench.clock.advance(secs(2));
+        let second = bench.claim("sms-a").await;
+        let came = Receipt { reference: Some(first.reference), ..receipt("M1", ReceiptStatus::Progress) };
+        let receive = async || bench.ledger.receive(vec![came.clone()]).await.expect("a working store");
+        assert_eq!(receive().await, [Received::Matched(id)]);
+        assert_eq!(receive().await, [Received::Repeated(id)]);
+        let outcome = bench.status(id).await.notification.outcome;
+        let known = (outcome.state, outcome.sent, outcome.sent_attempt, outcome.message_id);
+        assert_eq!(known, (State::Dispatched, Sent::Yes, Some(1), Some(message_id("M1"))));
+        let told = bench.story(id).await.iter().any(|word| word.starts_with("evidence_contradicted"));
+        assert_eq!((told, second.len()), (contradicted, usize::from(contradicted)), "beside the second attempt");
+        bench.accounts_close().await;
+    }
+}
