@@ -59,6 +59,8 @@ texts! {
     Id: "^ntf_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
     /// A kind of message.
     Kind: "^[a-z0-9_-]{1,64}$";
+    /// A configured hook.
+    Hook: "^[a-z0-9_-]{1,40}$";
     /// A configured provider.
     Provider: "^[a-z0-9_-]{1,40}$";
     /// The ticket or change that is a verdict's ground.
