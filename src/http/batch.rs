@@ -31,7 +31,7 @@ const WINDOW: usize = 64;
 /// The answer to one line.
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = LineAnswer)]
-struct LineAnswer<'a> {
+pub(super) struct LineAnswer<'a> {
     /// Which line, counted from 1; empty lines count and get no answer.
     line: usize,
     /// As the line would be answered alone.

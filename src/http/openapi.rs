@@ -22,11 +22,13 @@ fn head() -> OpenApi {
         ))
         .build();
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
-    // The forms of parameters: only those of bodies are gathered from the routes.
+    // The forms of parameters and of a batch's lines: only those of whole bodies are gathered from the routes.
     let components = ComponentsBuilder::new()
         .security_scheme("key", bearer)
         .schema_from::<forms::KeyHeader>()
         .schema_from::<forms::Wait>()
+        .schema_from::<forms::Hook>()
+        .schema_from::<batch::LineAnswer<'_>>()
         .schema_from::<forms::Format>()
         .schema_from::<forms::What>()
         .build();
@@ -105,10 +107,10 @@ mod tests {
             "post /v1/hooks/{name}: 200 202 400 401 403 404 408 409 413 415 422 429 503",
             "get /v1/notifications: 200 304 400 401 403 404 429 503",
             "post /v1/notifications: 202 400 401 403 408 409 413 415 422 429 503",
+            "post /v1/notifications:batch: 200 400 401 403 408 415",
             "get /v1/notifications/{id}: 200 304 400 401 403 404 429 503",
             "post /v1/notifications/{id}/cancel: 200 401 403 404 503",
             "post /v1/notifications/{id}/resolve: 200 400 401 403 404 408 409 413 415 503",
-            "post /v1/notifications:batch: 200 400 401 403 408 415",
             "get /v1/receipts/{provider}: 200 400 401 404 503",
             "post /v1/receipts/{provider}: 200 400 401 404 408 413 503",
             "get /v1/unknown: 200 400 401 403 503",

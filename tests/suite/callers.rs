@@ -21,9 +21,10 @@ const SECRET: &str = "v1,whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "v1,whsec_b3RoZXIgc2VjcmV0IG9mIGEgaG9vaw==";
 
 /// The headers of a request.
-type Headers = Vec<(String, String)>;
+pub type Headers = Vec<(String, String)>;
 
-fn header(name: &str, value: impl Into<String>) -> (String, String) {
+/// A header.
+pub fn header(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())
 }
 
@@ -41,14 +42,14 @@ fn signature(secret: &str, id: &str, time: &str, body: &str) -> String {
 }
 
 /// The headers of Standard Webhooks over `body`, made `age` seconds ago.
-fn signed(secret: &str, id: &str, age: i64, body: &str) -> Headers {
+pub fn signed(secret: &str, id: &str, age: i64, body: &str) -> Headers {
     let time = seconds(-age);
     let signature = signature(secret, id, &time, body);
     vec![header("webhook-id", id), header("webhook-timestamp", time), header("webhook-signature", signature)]
 }
 
 /// Posts to a hook, with no header but these and the type.
-async fn call(daemon: &Daemon, hook: &str, headers: &Headers, body: &str) -> Answer {
+pub async fn call(daemon: &Daemon, hook: &str, headers: &Headers, body: &str) -> Answer {
     let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
     let request = client.post(format!("{}/v1/hooks/{hook}", daemon.url())).body(body.to_owned());
     let request = request.header("content-type", "application/json");

@@ -1,7 +1,8 @@
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::vault::{IndexKey, Purpose, new_key_line};
 
 fn kind(name: &str) -> Kind {
     Kind::parse(name).expect("a kind")
@@ -22,16 +23,24 @@ fn hook(speaks: Speaks, kinds: &[(&str, &str)]) -> Hook {
     }
 }
 
-/// Reads bodies under one key.
-struct Reader(Hook, IndexKey);
+/// Reads bodies, with a hash that serves to tell parts from other parts.
+struct Reader(Hook);
+
+fn hash(parts: &[&[u8]]) -> KeyedHash {
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&hasher.finish().to_be_bytes());
+    KeyedHash::from_bytes(bytes)
+}
 
 impl Reader {
     fn new(hook: Hook) -> Self {
-        Self(hook, IndexKey::parse(&new_key_line("i")).expect("a key"))
+        Self(hook)
     }
 
     fn read(&self, body: &Json) -> Result<Vec<Heard>, Unfit> {
-        self.0.read(body.to_string().as_bytes(), &|parts| self.1.hash(Purpose::HookEvent, parts))
+        self.0.read(body.to_string().as_bytes(), &hash)
     }
 
     #[track_caller]
