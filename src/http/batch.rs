@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use super::admission::{self, Taken};
 use super::auth::{Principal, Role};
+use super::forms;
 use super::headers::ndjson_only;
 use super::notifications::AcceptedBody;
 use super::problem::{Code, Problem, ProblemBody};
@@ -57,7 +58,7 @@ pub(super) struct LineAnswer<'a> {
 /// Posts many events, a line each. Repeat lines that got no answer, or one of 408, 429 or 503, under the same keys.
 #[utoipa::path(
     post, path = "/v1/notifications:batch", operation_id = "post_batch", security(("key" = [])),
-    request_body(content = String, content_type = "application/x-ndjson",
+    request_body(content = forms::Lines, content_type = "application/x-ndjson",
         description = "A line each: the body of one event, with its key as the member `idempotency_key`"),
     responses(
         (status = 200, description = "A LineAnswer for each line, in the same order; where it breaks off, the lines without one are to be repeated",

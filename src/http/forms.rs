@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use utoipa::openapi::schema::Type;
+use utoipa::openapi::schema::{SchemaType, Type};
 use utoipa::openapi::{ArrayBuilder, KnownFormat, ObjectBuilder, OneOfBuilder, RefOr, Schema, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -106,6 +106,18 @@ impl PartialSchema for Time {
 }
 
 impl ToSchema for Time {}
+
+/// The body of `POST /v1/notifications:batch`: no JSON as a whole, so that no schema fits it.
+pub(super) struct Lines;
+
+impl PartialSchema for Lines {
+    fn schema() -> RefOr<Schema> {
+        let text = "A line each: an event with its key as the member `idempotency_key`.";
+        ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(text)).into()
+    }
+}
+
+impl ToSchema for Lines {}
 
 /// The body of `POST /v1/notifications`.
 #[derive(ToSchema)]

@@ -26,8 +26,9 @@ pub async fn calls(daemon: &Daemon, said: &mut Said) -> Vec<String> {
         vec![header("authorization", format!("Basic {}", BASE64.encode(format!("kratos:{password}").as_bytes())))]
     };
     let kratos = |recipient: &str, template: &str| {
-        json!({ "recipient": recipient, "template_type": template, "recovery_code": CODE, "identity_id": USER })
-            .to_string()
+        json!({ "recipient": recipient, "template_type": template, "recovery_code": CODE,
+                "identity_id": format!("{USER} at Kratos") })
+        .to_string()
     };
     let sms = |phone: &str| {
         json!({ "user": { "id": USER, "phone": phone, "secret": STRAY }, "sms": { "otp": CODE } }).to_string()
