@@ -89,3 +89,27 @@ fn with(mut body: Value, pointer: &str, value: impl Into<Value>) -> Value {
     body.pointer_mut(parent).expect("a place")[name] = value.into();
     body
 }
+
+#[test]
+fn a_hook_that_could_never_bring_a_message_is_a_mistake_in_the_configuration() {
+    let hook = |name: &str, kind: &str, secret: &str, life: &str| {
+        format!(
+            "[hook.{name}]\nspeaks = \"supabase-sms\"\ntenant = \"shop\"\nkind = \"{kind}\"\nsecret_file = \"{secret}\"\n\
+             expires_in = \"{life}\"\n"
+        )
+    };
+    let plan = Plan::new().sandbox().file("good", SECRET).file("bad", "v1,whsec_CANARY no base64");
+    let hooks = [hook("a", "nothing", "good", "1h"), hook("b", "password_reset", "bad", "2d")].concat();
+    let daemon = Daemon::prepare(plan.toml(&hooks));
+    let checked = daemon.run(&["config", "check", &daemon.config().display().to_string()], "");
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert_eq!(checked.status.code(), Some(3), "{said}");
+    for wanted in [
+        "hook.a.kind: names the kind `nothing`, which has no templates",
+        "hook.b.expires_in: is more than the 1d that a message of the kind `password_reset` may live",
+        "hook.b.secret: must be `whsec_` and base64",
+    ] {
+        assert!(said.contains(wanted), "{wanted} in {said}");
+    }
+    assert!(!said.contains("CANARY"), "{said}");
+}

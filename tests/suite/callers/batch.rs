@@ -137,11 +137,11 @@ async fn lines_of_a_batch_share_commits() {
     assert_eq!(answers(&post(&daemon, &lines).await).len(), 128);
     sent(&daemon, &oracle, 128).await;
     let metrics = daemon.metrics().await;
-    let most = metrics.lines().filter_map(|line| line.strip_prefix("sendonce_commit_commands_bucket{le=\"8.0\"} "));
-    let (few, all) =
-        (most.last(), metrics.lines().find_map(|line| line.strip_prefix("sendonce_commit_commands_count ")));
-    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok()).expect("a number");
-    assert!(number(few) < number(all), "no commit had more than 8 commands: {metrics}");
+    let number = |name: &str| -> u64 {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&format!("sendonce_commit_commands_{name} ")));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {metrics}"))
+    };
+    assert!(number("bucket{le=\"8.0\"}") < number("count"), "no commit had more than 8 commands: {metrics}");
 }
 
 #[tokio::test]
