@@ -46,7 +46,7 @@ pub struct ByProviderState {
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
-    /// Answers to `POST /v1/notifications`, by result (`new`, `replayed`, or the problem's type).
+    /// What became of posted events, in whatever form they came, by result (`new`, `replayed`, or the problem's type).
     pub admissions: Family<ByResult, Counter>,
     /// Attempts that ended, by provider and outcome class.
     pub attempts: Family<ByProviderResult, Counter>,

@@ -223,6 +223,8 @@ pub enum Purpose {
     Account,
     /// The revision of a provider: everything that shapes its requests.
     Revision,
+    /// An event that another system's request tells of: (tenant, hook, what tells one from another).
+    HookEvent,
     /// An idempotency key as the log names it: (key).
     LoggedKey,
     /// The key itself, as the store knows it: ().
@@ -242,6 +244,7 @@ impl Purpose {
             Self::MessageId => b"message-id",
             Self::Account => b"account",
             Self::Revision => b"revision",
+            Self::HookEvent => b"hook-event",
             Self::LoggedKey => b"logged-key",
             Self::Itself => b"itself",
         }

@@ -147,6 +147,12 @@ impl Client {
         read(self.call(request).await?).await
     }
 
+    /// POST with a body of lines, the answer to be read by the caller.
+    pub(super) async fn post_lines(&self, path: &[&str], lines: Vec<u8>) -> Result<Response, Failure> {
+        let request = self.http.post(self.url(path, &[])).header(http::header::CONTENT_TYPE, "application/x-ndjson");
+        self.call(request.body(lines)).await
+    }
+
     /// POST with a JSON body.
     pub(super) async fn post(&self, path: &[&str], body: &Value, headers: HeaderMap) -> Result<Answer, Failure> {
         let request = self.http.request(Method::POST, self.url(path, &[])).headers(headers);

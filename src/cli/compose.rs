@@ -105,7 +105,10 @@ fn check(settings: &mut Settings, told: &[Mistake]) -> Vec<Mistake> {
     let mut mistakes = check_keys(settings, is_told);
     if !is_told("templates.") {
         match templates(settings) {
-            Ok(templates) => settings.advice.extend(short_lives(settings, &templates)),
+            Ok(templates) => {
+                settings.advice.extend(short_lives(settings, &templates));
+                mistakes.extend(super::hooks::check(settings, &templates));
+            }
             Err(more) => mistakes.extend(more),
         }
     }
@@ -359,11 +362,13 @@ impl Assembly {
             tenants,
             authenticate: Arc::new(Doorkeeper(self.keys.clone())),
             providers: self.providers(settings),
+            hooks: settings.hooks.iter().map(|hook| (hook.name.clone(), hook.clone())).collect(),
             metrics: self.metrics.clone(),
             clock: self.clock.clone(),
             limits: http::Limits {
                 body: settings.server.body_limit,
                 body_time: settings.server.request_timeout,
+                batch_lines: settings.admission.batch_lines,
                 answer_time: settings.server.request_timeout,
                 max_sms_parts: settings.admission.max_sms_parts,
             },

@@ -12,6 +12,7 @@
 //! | 5 | the daemon could not be reached, or its answer was lost |
 
 mod audit;
+mod batch;
 mod bench;
 mod cancel;
 mod client;
@@ -19,6 +20,7 @@ mod compose;
 mod config;
 mod dev;
 mod exit;
+mod hooks;
 mod keys;
 mod provider_test;
 mod providers;
@@ -98,6 +100,8 @@ enum Command {
     Recover(RecoverArgs),
     /// Post an event
     Send(Box<send::SendArgs>),
+    /// Post many events, a line each
+    Batch(batch::BatchArgs),
     /// Show what became of a notification
     Status(status::StatusArgs),
     /// Take a notification back, as far as that is still possible
@@ -147,6 +151,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Recover(args) => store::recover(&args),
         Command::Openapi => openapi(),
         Command::Send(args) => client::block_on(send::run(*args)),
+        Command::Batch(args) => client::block_on(batch::run(args)),
         Command::Status(args) => client::block_on(status::run(args)),
         Command::Cancel(args) => client::block_on(cancel::run(args)),
         Command::Unknown(command) => client::block_on(unknown::run(command)),

@@ -6,6 +6,7 @@
 
 mod check;
 mod dev;
+mod hook;
 mod policy;
 mod provider;
 mod route;
@@ -17,6 +18,7 @@ mod store;
 use std::path::{Path, PathBuf};
 
 use crate::document::{Document, Mistake, Place, Table};
+use crate::domain::hook::Hook;
 
 pub use policy::{Admission, Dispatch, Limit, Retention, TenantSettings};
 pub use provider::{
@@ -55,6 +57,8 @@ pub struct Settings {
     pub routes: Routes,
     /// `[provider.NAME]`: in the order of their names.
     pub providers: Vec<ProviderSettings>,
+    /// `[hook.NAME]`: in the order of their names.
+    pub hooks: Vec<Hook>,
     /// `[log]`: what is logged and how.
     pub log: Log,
     /// The file as a whole, for mistakes that are found later.
@@ -119,10 +123,12 @@ impl Settings {
             templates: Templates::read(root.section("templates"), &context),
             providers: ProviderSettings::read_all(&mut root, &context),
             routes: Routes::default(),
+            hooks: vec![],
             log: Log::read(root.section("log")),
             place: Place::of_file(file),
             advice: vec![],
         };
+        settings.hooks = hook::read_all(&mut root, &settings.tenants, &context);
         settings.routes = Routes::read(root.section("routes"), &settings.providers);
         settings.advice = check::advice(&settings, &root);
         root.finish();

@@ -124,11 +124,13 @@ pub struct Admission {
     pub batch: usize,
     /// Parts of one text message, 1 to 10. Default 3.
     pub max_sms_parts: u8,
+    /// Lines of one batch, 1 to 10 000. Default 1000.
+    pub batch_lines: usize,
 }
 
 impl Default for Admission {
     fn default() -> Self {
-        Self { queue: 1024, batch: 256, max_sms_parts: 3 }
+        Self { queue: 1024, batch: 256, max_sms_parts: 3, batch_lines: 1000 }
     }
 }
 
@@ -139,6 +141,7 @@ impl Admission {
             queue: t.int("queue", 1..=1_000_000).map_or(d.queue, |n: u32| n as usize),
             batch: t.int("batch", 1..=4096).map_or(d.batch, |n: u32| n as usize),
             max_sms_parts: t.int("max_sms_parts", 1..=10).unwrap_or(d.max_sms_parts),
+            batch_lines: t.int("batch_lines", 1..=10_000).map_or(d.batch_lines, |n: u16| n.into()),
         };
         if admission.queue < admission.batch {
             t.wrong("queue", "must not be less than `batch`");

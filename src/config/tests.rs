@@ -82,6 +82,46 @@ fn each_mistake_is_named_with_what_is_wanted() {
             "routes.country[0].sms[1]: names a provider a second time",
         ),
         ("[provider.b]\nconcurrency = 3", "provider.b.kind: is required: \"http\", \"smtp\", \"smpp\" or \"sandbox\""),
+        (
+            "[hook.h]\ntenant = \"shop\"",
+            "hook.h.speaks: is required: \"supabase-sms\", \"supabase-email\", \"kratos\" or \"generic\"",
+        ),
+        (
+            "[hook.H]\nspeaks = \"kratos\"\ntenant = \"shop\"\nkind = \"k\"\nexpires_in = \"1h\"",
+            "hook.H: the name has a character outside a-z 0-9 _ -",
+        ),
+        (
+            "[hook.h]\nspeaks = \"kratos\"\ntenant = \"ghost\"\nkind = \"k\"\nexpires_in = \"1h\"",
+            "hook.h.tenant: names a tenant that has no [[tenant]] section",
+        ),
+        (
+            "[hook.h]\nspeaks = \"kratos\"\ntenant = \"shop\"\nauth = \"hmac\"\nkind = \"k\"\nexpires_in = \"1h\"",
+            "hook.h.auth: must be one of \"key\", \"basic\", \"header\"",
+        ),
+        (
+            "[hook.h]\nspeaks = \"supabase-sms\"\ntenant = \"shop\"\nkind = \"k\"\nexpires_in = \"1h\"\nsecret = \"CANARY-7f3a\"",
+            "hook.h.secret: is a secret and must not stand in this file; give `secret_file`, `secret_env` or `secret_credential` instead",
+        ),
+        (
+            "[hook.h]\nspeaks = \"supabase-sms\"\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nkinds = { a = \"k\" }\nexpires_in = \"1h\"",
+            "hook.h.kinds: is not for supabase-sms, whose requests name no action; give `kind`",
+        ),
+        (
+            "[hook.h]\nspeaks = \"supabase-email\"\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nkinds = { recover = \"k\" }\nexpires_in = \"1h\"",
+            "hook.h.kinds.recover: is not one of the actions signup, invite, magiclink, recovery, email_change, email, reauthentication",
+        ),
+        (
+            "[hook.h]\nspeaks = \"supabase-email\"\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nkind = \"k\"\nexpires_in = \"1h\"\nlink = \"https://x.example/\"",
+            "hook.h.link: must have {token_hash}",
+        ),
+        (
+            "[hook.h]\nspeaks = \"generic\"\ntenant = \"shop\"\nauth = \"key\"\nkind = \"k\"\nexpires_in = \"1h\"\nat = { to = [{ sms = \"p\" }], event_id = \"/id\" }",
+            "hook.h.at.to[0].sms: must be a JSON pointer, such as \"/user/id\"",
+        ),
+        (
+            "[hook.h]\nspeaks = \"generic\"\ntenant = \"shop\"\nauth = \"key\"\nkind = \"k\"\nexpires_in = \"1h\"\nat = { to = [{ sms = \"/p\" }] }",
+            "hook.h.at.event_id: one of `event_id` and `identity` is required",
+        ),
         ("[provider.b]\nkind = \"http\"", "provider.b.manifest: one of `manifest` and `manifest_file` is required"),
         (
             "[provider.b]\nkind = \"http\"\nmanifest = \"x\"\nconnect_timeout = \"30s\"",
@@ -176,7 +216,7 @@ fn the_example_reads_and_names_every_section() {
     fs::create_dir(dir.path().join("templates")).expect("a directory");
     fs::write(dir.path().join("relay-ca.pem"), "").expect("a file");
     let settings = Settings::parse("example.toml", text, dir.path(), &env).map_err(|m| format!("{m:#?}"));
-    assert_eq!(settings.as_ref().map(|s| s.providers.len()), Ok(4));
+    assert_eq!(settings.as_ref().map(|s| (s.providers.len(), s.hooks.len())), Ok((4, 4)));
 
     let spoken: String = text.lines().filter(|l| !l.starts_with("#manifest_file")).fold(String::new(), |all, line| {
         let is_key = line.strip_prefix('#').is_some_and(|l| l.starts_with(|c: char| c.is_ascii_lowercase()));

@@ -14,7 +14,7 @@ use super::content::Channel;
 use super::ids::{EventId, IdempotencyKey, Kind};
 use super::strict_json::{self, NotStrict};
 use super::time::Timestamp;
-pub use members::Members;
+pub use members::{Members, is_locale};
 
 /// The most addresses that one event may name.
 pub const MAX_ADDRESSES: usize = 8;
@@ -115,7 +115,26 @@ impl EventRequest {
     /// # Errors
     /// [`BadRequest`], which names the field.
     pub fn parse(body: &[u8]) -> Result<Self, BadRequest> {
-        let mut m = Members::of(strict_json::parse(body)?)?;
+        let request = Self::read(Members::of(strict_json::parse(body)?)?)?;
+        request.check_event_id()?;
+        Ok(request)
+    }
+
+    /// Reads one line of `POST /v1/notifications:batch`: such a body, with its key as the member `idempotency_key`.
+    ///
+    /// # Errors
+    /// [`BadRequest`], which names the field.
+    pub fn parse_line(line: &[u8]) -> Result<(IdempotencyKey, Self), BadRequest> {
+        let mut m = Members::of(strict_json::parse(line)?)?;
+        let key: IdempotencyKey = m.required("idempotency_key", Members::name)?;
+        let request = Self::read(m)?;
+        request.check_event_id()?;
+        request.keeps_secrets_out_of("idempotency_key", key.as_str())?;
+        Ok((key, request))
+    }
+
+    /// Reads a request, whatever its names hold.
+    pub(super) fn read(mut m: Members) -> Result<Self, BadRequest> {
         let request = Self {
             event_id: m.required("event_id", Members::name)?,
             kind: m.required("kind", Members::name)?,
@@ -127,8 +146,12 @@ impl EventRequest {
             occurred_at: m.optional("occurred_at", Members::time)?,
         };
         m.nothing_else()?;
-        request.keeps_secrets_out_of("event_id", request.event_id.as_str())?;
         Ok(request)
+    }
+
+    /// Refuses an event id that holds a value of `data` or an address.
+    pub(super) fn check_event_id(&self) -> Result<(), BadRequest> {
+        self.keeps_secrets_out_of("event_id", self.event_id.as_str())
     }
 
     /// Refuses a key that holds a value of `data` or an address.

@@ -109,6 +109,10 @@ name_type!(
     ProviderName, 40, "a-z 0-9 _ -", is_slug_char
 );
 name_type!(
+    /// A configured hook: the name under which another system posts its own requests.
+    HookName, 40, "a-z 0-9 _ -", is_slug_char
+);
+name_type!(
     /// A kind of message, such as `password_reset`; names its templates.
     Kind, 64, "a-z 0-9 _ -", is_slug_char
 );

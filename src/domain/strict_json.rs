@@ -27,6 +27,23 @@ pub enum Value {
     Object(Vec<(String, Self)>),
 }
 
+impl Value {
+    /// What stands at a JSON pointer (RFC 6901 section 4).
+    pub fn at(&self, pointer: &str) -> Option<&Self> {
+        pointer.split('/').skip(1).try_fold(self, |value, token| match value {
+            Self::Object(members) => {
+                let wanted = token.replace("~1", "/").replace("~0", "~");
+                members.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value)
+            }
+            Self::List(items) => {
+                let is_index = token == "0" || !token.starts_with(['0', '+']);
+                items.get(token.parse::<usize>().ok().filter(|_| is_index)?)
+            }
+            Self::Other | Self::Whole(_) | Self::Text(_) => None,
+        })
+    }
+}
+
 /// Why bytes are not JSON as we take it. Holds no value, and no name that is not an identifier.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotStrict {
@@ -260,6 +277,22 @@ mod tests {
         assert_eq!(refusal(&nested(100_000)), NotStrict::TooDeep);
         let broad: Vec<String> = (0..=MAX_MEMBERS).map(|i| format!("\"m{i}\":1")).collect();
         assert_eq!(refusal(&format!("{{{}}}", broad.join(","))), NotStrict::TooMany);
+    }
+
+    #[test]
+    fn a_pointer_leads_through_objects_and_lists_and_nowhere_else() {
+        let Ok(value) = parse(br#"{"a":[{"b/c":"x"},{"~1":"y"}],"":"z"}"#) else { panic!("JSON") };
+        let text = |pointer| match value.at(pointer) {
+            Some(Value::Text(text)) => Some(text.to_string()),
+            _ => None,
+        };
+        assert_eq!(text("/a/0/b~1c").as_deref(), Some("x"));
+        assert_eq!(text("/a/1/~01").as_deref(), Some("y"));
+        assert_eq!(text("/").as_deref(), Some("z"));
+        for pointer in ["/a/2/b", "/a/00/b~1c", "/a/+0/b~1c", "/a/-/b", "/a/0/b~1c/d", "/b", "/a/x"] {
+            assert_eq!(text(pointer), None, "{pointer}");
+        }
+        assert!(value.at("").is_some());
     }
 
     #[test]

@@ -83,13 +83,16 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim()).filter(|key| !key.is_empty())
 }
 
+/// The holder of the key in these headers.
+pub(super) fn principal(api: &Api, headers: &HeaderMap) -> Option<Principal> {
+    bearer(headers).and_then(|key| api.authenticate.principal(key))
+}
+
 impl FromRequestParts<Arc<Api>> for Principal {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, Problem> {
-        bearer(&parts.headers)
-            .and_then(|key| api.authenticate.principal(key))
-            .ok_or_else(|| Problem::new(Code::Unauthorized, "a valid bearer key is needed"))
+        principal(api, &parts.headers).ok_or_else(|| Problem::new(Code::Unauthorized, "a valid bearer key is needed"))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use utoipa::openapi::schema::Type;
+use utoipa::openapi::schema::{SchemaType, Type};
 use utoipa::openapi::{ArrayBuilder, KnownFormat, ObjectBuilder, OneOfBuilder, RefOr, Schema, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -59,6 +59,8 @@ texts! {
     Id: "^ntf_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
     /// A kind of message.
     Kind: "^[a-z0-9_-]{1,64}$";
+    /// A configured hook.
+    Hook: "^[a-z0-9_-]{1,40}$";
     /// A configured provider.
     Provider: "^[a-z0-9_-]{1,40}$";
     /// The ticket or change that is a verdict's ground.
@@ -104,6 +106,18 @@ impl PartialSchema for Time {
 }
 
 impl ToSchema for Time {}
+
+/// The body of `POST /v1/notifications:batch`: no JSON as a whole, so that no schema fits it.
+pub(super) struct Lines;
+
+impl PartialSchema for Lines {
+    fn schema() -> RefOr<Schema> {
+        let text = "A line each: an event with its key as the member `idempotency_key`.";
+        ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(text)).into()
+    }
+}
+
+impl ToSchema for Lines {}
 
 /// The body of `POST /v1/notifications`.
 #[derive(ToSchema)]

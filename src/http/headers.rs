@@ -39,13 +39,25 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, Problem> {
 /// # Errors
 /// `unsupported-media-type`.
 pub fn json_only(headers: &HeaderMap) -> Result<(), Problem> {
+    only(headers, "application/json", "the body must be application/json without a content coding")
+}
+
+/// Refuses a body that is not plain `application/x-ndjson`.
+///
+/// # Errors
+/// `unsupported-media-type`.
+pub fn ndjson_only(headers: &HeaderMap) -> Result<(), Problem> {
+    only(headers, "application/x-ndjson", "the body must be application/x-ndjson without a content coding")
+}
+
+fn only(headers: &HeaderMap, wanted: &str, refusal: &'static str) -> Result<(), Problem> {
     let media = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let essence = media.split(';').next().unwrap_or_default().trim();
     let encoded = headers.get_all(CONTENT_ENCODING).iter().any(|v| !v.as_bytes().eq_ignore_ascii_case(b"identity"));
-    if essence.eq_ignore_ascii_case("application/json") && !encoded {
+    if essence.eq_ignore_ascii_case(wanted) && !encoded {
         return Ok(());
     }
-    Err(Problem::new(Code::UnsupportedMediaType, "the body must be application/json without a content coding"))
+    Err(Problem::new(Code::UnsupportedMediaType, refusal))
 }
 
 /// `If-None-Match` holds `tag`, by weak comparison (RFC 9110 section 13.1.2).

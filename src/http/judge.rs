@@ -20,11 +20,21 @@ const FINGERPRINT_V1: u8 = 1;
 
 /// What recognises a repeat of this request.
 pub(super) fn repeat_of(index: &IndexKey, tenant: &Tenant, key: &IdempotencyKey, request: &EventRequest) -> Repeat {
-    let owner = tenant.as_str().as_bytes();
     let parts = request.fingerprint_parts();
     let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_slice()).collect();
+    repeat(index, tenant, key, request, &parts)
+}
+
+/// What recognises a repeat of a request whose key is made of what the event is: the key is the payload's fingerprint too,
+/// so that a repeat is one also when the configuration maps it in another way meanwhile.
+pub(super) fn repeat_by_key(index: &IndexKey, tenant: &Tenant, key: &IdempotencyKey, request: &EventRequest) -> Repeat {
+    repeat(index, tenant, key, request, &[key.as_str().as_bytes()])
+}
+
+fn repeat(index: &IndexKey, tenant: &Tenant, key: &IdempotencyKey, request: &EventRequest, parts: &[&[u8]]) -> Repeat {
+    let owner = tenant.as_str().as_bytes();
     let mut fingerprint = [FINGERPRINT_V1; 33];
-    fingerprint[1..].copy_from_slice(&index.hash32(Purpose::Fingerprint, &parts));
+    fingerprint[1..].copy_from_slice(&index.hash32(Purpose::Fingerprint, parts));
     Repeat {
         tenant: tenant.clone(),
         key: index.hash(Purpose::Key, &[owner, key.as_str().as_bytes()]),

@@ -9,9 +9,12 @@ pub mod headers;
 pub mod problem;
 pub mod server;
 
+mod admission;
 mod audit;
+mod batch;
 mod cancel;
 mod forms;
+mod hooks;
 mod judge;
 mod notifications;
 mod openapi;
@@ -33,7 +36,8 @@ use axum::Router;
 use tokio::sync::{Semaphore, watch};
 
 use crate::clock::SharedClock;
-use crate::domain::ids::{NotificationId, ProviderName, Tenant};
+use crate::domain::hook::Hook;
+use crate::domain::ids::{HookName, NotificationId, ProviderName, Tenant};
 use crate::ledger::{Ledger, LedgerError};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
@@ -58,6 +62,8 @@ pub struct Api {
     pub authenticate: Arc<dyn Authenticate>,
     /// The providers, for their receipts.
     pub providers: HashMap<ProviderName, Arc<dyn Provider>>,
+    /// The hooks, for the requests of other systems.
+    pub hooks: HashMap<HookName, Hook>,
     /// Counters.
     pub metrics: Metrics,
     /// The time.
@@ -95,8 +101,10 @@ pub struct Rate {
 pub struct Limits {
     /// The largest body of a command, in bytes.
     pub body: usize,
-    /// A body must have arrived within this time.
+    /// A body must have arrived within this time, and so must each line of a batch.
     pub body_time: Duration,
+    /// The most lines of a batch, each of which may be as long as a body.
+    pub batch_lines: usize,
     /// The longest that a handler waits for the ledger. What the ledger has taken goes on.
     pub answer_time: Duration,
     /// The most parts that a text message may have.
@@ -108,6 +116,7 @@ impl Default for Limits {
         Self {
             body: 64 * 1024,
             body_time: Duration::from_secs(10),
+            batch_lines: 1000,
             answer_time: Duration::from_secs(30),
             max_sms_parts: 4,
         }

@@ -10,6 +10,7 @@ use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
+use super::admission::Taken;
 use super::auth::{Principal, Role};
 use super::forms;
 use super::headers::{REPLAYED, idempotency_key, json_only};
@@ -17,12 +18,11 @@ use super::problem::{Code, Problem, ProblemBody};
 use super::request::{Json, Query, Segment, body};
 use super::view::Status;
 use super::wait::{self, Wanted};
-use super::{Api, judge, status_url};
+use super::{Api, admission, judge, status_url};
 use crate::domain::event::EventRequest;
 use crate::domain::ids::{EventId, IdempotencyKey, NotificationId};
 use crate::domain::lifecycle::State as Stands;
-use crate::ledger::{Accepted, Admission, LimitScope, Repeat};
-use crate::metrics::ByResult;
+use crate::ledger::Accepted;
 
 /// Who may read a notification.
 const READERS: &[Role] = &[Role::Sender, Role::Auditor, Role::Operator];
@@ -79,22 +79,12 @@ pub(super) async fn post(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let answer = take(&api, &principal, &headers, body).await.and_then(answer);
-    let result = match &answer {
-        Ok((_, replayed)) => {
-            if *replayed {
-                "replayed"
-            } else {
-                "new"
-            }
-        }
-        Err(problem) => problem.code().name(),
-    };
-    api.metrics.admissions.get_or_create(&ByResult { result }).inc();
-    answer.map(|(response, _)| response)
+    let taken = take(&api, &principal, &headers, body).await;
+    admission::count(&api, taken.as_ref());
+    taken.map(accepted_response)
 }
 
-async fn take(api: &Api, principal: &Principal, headers: &HeaderMap, posted: Body) -> Result<Admission, Problem> {
+async fn take(api: &Api, principal: &Principal, headers: &HeaderMap, posted: Body) -> Result<Taken, Problem> {
     principal.require(&[Role::Sender])?;
     json_only(headers)?;
     let key = idempotency_key(headers)?;
@@ -102,54 +92,25 @@ async fn take(api: &Api, principal: &Principal, headers: &HeaderMap, posted: Bod
     let request = EventRequest::parse(&bytes)?;
     request.check_key(&key)?;
     let repeat = judge::repeat_of(&api.index, &principal.tenant, &key, &request);
-    match judge::judge(api, principal, request, repeat.clone(), api.clock.now()) {
-        Ok(new) => match api.ask(api.ledger.admit(new)).await? {
-            Admission::Unroutable => known_or(api, &repeat, unroutable()).await,
-            admission => Ok(admission),
-        },
-        Err(refusal) => known_or(api, &repeat, refusal).await,
-    }
+    admission::take(api, principal, request, repeat).await
 }
 
-/// What was taken once gets its first answer, whatever would be said of it now.
-async fn known_or(api: &Api, repeat: &Repeat, refusal: Problem) -> Result<Admission, Problem> {
-    api.ask(api.ledger.recognise(repeat)).await?.ok_or(refusal)
-}
-
-fn unroutable() -> Problem {
-    Problem::new(Code::NoRoute, "no configured provider reaches any of the addresses").at("to")
-}
-
-fn answer(admission: Admission) -> Result<(Response, bool), Problem> {
-    match admission {
-        Admission::New(accepted) => Ok((accepted_response(accepted, false), false)),
-        Admission::Replayed(accepted) => Ok((accepted_response(accepted, true), true)),
-        Admission::KeyReused => {
-            let detail = "this idempotency key was used with another payload; a new event needs a new key";
-            Err(Problem::new(Code::KeyReused, detail).at("Idempotency-Key"))
-        }
-        Admission::EventTaken(first) => Err(Problem::event_taken(first)),
-        Admission::Unroutable => Err(unroutable()),
-        Admission::Limited { scope, retry_after } => {
-            let (code, detail) = match scope {
-                LimitScope::Recipient => (Code::RecipientLimit, "nothing is stored; the same key may come again"),
-                LimitScope::Tenant => (Code::TenantLimit, "nothing is stored; the same key may come again"),
-            };
-            Err(Problem::new(code, detail).after(retry_after))
+impl From<Accepted> for AcceptedBody {
+    fn from(accepted: Accepted) -> Self {
+        Self {
+            id: accepted.id,
+            event_id: accepted.event_id,
+            state: Stands::Accepted,
+            status_url: status_url(accepted.id),
+            expires_at: accepted.expires_at.to_string(),
         }
     }
 }
 
-fn accepted_response(accepted: Accepted, replayed: bool) -> Response {
-    let status_url = status_url(accepted.id);
-    let location = HeaderValue::from_str(&status_url);
-    let body = AcceptedBody {
-        id: accepted.id,
-        event_id: accepted.event_id,
-        state: Stands::Accepted,
-        status_url,
-        expires_at: accepted.expires_at.to_string(),
-    };
+/// The answer 202.
+pub(super) fn accepted_response(Taken { accepted, replayed }: Taken) -> Response {
+    let body = AcceptedBody::from(accepted);
+    let location = HeaderValue::from_str(&body.status_url);
     let mut response = (StatusCode::ACCEPTED, Json(body)).into_response();
     if let Ok(location) = location {
         response.headers_mut().insert(LOCATION, location);
@@ -269,8 +230,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_repeat_gets_the_first_answer_to_the_byte_and_a_mark() {
-        let (first, _) = answer(Admission::New(accepted())).expect("202");
-        let (again, _) = answer(Admission::Replayed(accepted())).expect("202");
+        let first = accepted_response(Taken { accepted: accepted(), replayed: false });
+        let again = accepted_response(Taken { accepted: accepted(), replayed: true });
         assert_eq!((first.status(), again.status()), (StatusCode::ACCEPTED, StatusCode::ACCEPTED));
         assert_eq!(first.headers()[LOCATION], "/v1/notifications/ntf_07070707-0707-0707-0707-070707070707");
         assert_eq!(first.headers()[LOCATION], again.headers()[LOCATION]);
@@ -284,20 +245,6 @@ mod tests {
             r#"{"id":"ntf_07070707-0707-0707-0707-070707070707","event_id":"reset-1","state":"accepted","status_url":"/v1/notifications/ntf_07070707-0707-0707-0707-070707070707","expires_at":"2026-11-29T00:00:00.000000Z"}"#
         );
         assert_eq!(first, bytes(again).await);
-    }
-
-    #[test]
-    fn refusals_have_their_own_problem() {
-        let limited = |scope| Admission::Limited { scope, retry_after: Duration::from_secs(7) };
-        for (admission, code) in [
-            (Admission::KeyReused, Code::KeyReused),
-            (Admission::EventTaken(accepted()), Code::EventAlreadyAccepted),
-            (limited(LimitScope::Recipient), Code::RecipientLimit),
-            (limited(LimitScope::Tenant), Code::TenantLimit),
-            (Admission::Unroutable, Code::NoRoute),
-        ] {
-            assert_eq!(answer(admission).err().map(|problem| problem.code()), Some(code));
-        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, audit, cancel, forms, notifications, receipts, resolve, unknown};
+use super::{Api, audit, batch, cancel, forms, hooks, notifications, receipts, resolve, unknown};
 
 fn head() -> OpenApi {
     let info = InfoBuilder::new()
@@ -22,11 +22,13 @@ fn head() -> OpenApi {
         ))
         .build();
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
-    // The forms of parameters: only those of bodies are gathered from the routes.
+    // The forms of parameters and of a batch's lines: only those of whole bodies are gathered from the routes.
     let components = ComponentsBuilder::new()
         .security_scheme("key", bearer)
         .schema_from::<forms::KeyHeader>()
         .schema_from::<forms::Wait>()
+        .schema_from::<forms::Hook>()
+        .schema_from::<batch::LineAnswer<'_>>()
         .schema_from::<forms::Format>()
         .schema_from::<forms::What>()
         .build();
@@ -38,6 +40,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Api>> {
     OpenApiRouter::with_openapi(head())
         .routes(routes!(notifications::post, notifications::find))
         .routes(routes!(notifications::get))
+        .routes(routes!(batch::post))
         .routes(routes!(cancel::cancel))
         .routes(routes!(resolve::resolve))
         .routes(routes!(unknown::list))
@@ -45,6 +48,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(audit::export))
         .routes(routes!(audit::account))
         .routes(routes!(receipts::post, receipts::get))
+        .routes(routes!(hooks::post))
 }
 
 /// The OpenAPI document of the public listener.
@@ -100,8 +104,10 @@ mod tests {
         let expected = [
             "get /v1/audit: 200 400 401 403 503",
             "get /v1/audit/account: 200 401 403 503",
+            "post /v1/hooks/{name}: 200 202 400 401 403 404 408 409 413 415 422 429 503",
             "get /v1/notifications: 200 304 400 401 403 404 429 503",
             "post /v1/notifications: 202 400 401 403 408 409 413 415 422 429 503",
+            "post /v1/notifications:batch: 200 400 401 403 408 415",
             "get /v1/notifications/{id}: 200 304 400 401 403 404 429 503",
             "post /v1/notifications/{id}/cancel: 200 401 403 404 503",
             "post /v1/notifications/{id}/resolve: 200 400 401 403 404 408 409 413 415 503",

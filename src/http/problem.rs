@@ -198,6 +198,17 @@ impl Problem {
         Self::new(Code::Unavailable, detail).after(Duration::from_secs(1))
     }
 
+    /// All that it says, in one line.
+    pub fn in_words(&self) -> String {
+        let field = self.field.as_ref().map(|field| format!("{field}: ")).unwrap_or_default();
+        format!("{}: {field}{}", self.code.title(), self.detail)
+    }
+
+    /// How many seconds to wait before coming again, where that was said.
+    pub const fn retry_after(&self) -> Option<u64> {
+        self.retry_after
+    }
+
     /// The JSON that a caller gets.
     pub fn body(&self) -> ProblemBody<'_> {
         ProblemBody {

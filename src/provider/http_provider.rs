@@ -18,7 +18,7 @@ use super::manifest::receipts::Scheme;
 use super::manifest::{COMMON_SETTINGS, Manifest};
 use super::receipt::{self, Origin};
 use super::sns::SnsDoor;
-use super::template::{DoesNotRender, percent_encode};
+use super::template::DoesNotRender;
 use super::{Abilities, Dispatch, Inquiry, Provider, ReceiptError, ReceiptRequest};
 use crate::domain::address::Address;
 use crate::domain::content::{Channel, Content};
@@ -26,6 +26,7 @@ use crate::domain::ids::{ProviderMessageId, ProviderName};
 use crate::domain::outcome::{LookupAnswer, Outcome, OutcomeClass, Reason};
 use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
+use crate::domain::uri::percent_encode;
 use crate::vault::{IndexKey, Purpose};
 
 /// What is wrong with a provider's settings. Holds the setting's name, never its value.

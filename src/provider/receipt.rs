@@ -1,6 +1,5 @@
 //! Checking where a receipt comes from, and reading it as its manifest says.
 
-use http::HeaderMap;
 use reqwest::Url;
 
 use super::manifest::reader::plain_at;
@@ -29,7 +28,7 @@ pub(super) struct Origin<'a> {
 pub(super) fn verify(rules: &Receipts, origin: &Origin<'_>, request: &ReceiptRequest, now: Timestamp) -> bool {
     let secrets = origin.secrets.as_slice();
     let body = request.body.as_ref();
-    let header = |name: &str| one_header(&request.headers, name);
+    let header = |name: &str| signature::one_header(&request.headers, name);
     let url = || Some(format!("{}{}", origin.public_url?, request.path_and_query));
     let verified = || {
         Some(match rules.scheme {
@@ -46,13 +45,7 @@ pub(super) fn verify(rules: &Receipts, origin: &Origin<'_>, request: &ReceiptReq
                 let (time, given) = (header("telnyx-timestamp")?, header("telnyx-signature-ed25519")?);
                 signature::verify_telnyx(secrets, time, body, given, now)
             }
-            Scheme::StandardWebhooks => {
-                let [id, time, given] = ["webhook", "svix"].into_iter().find_map(|prefix| {
-                    let part = |name: &str| header(&format!("{prefix}-{name}"));
-                    Some([part("id")?, part("timestamp")?, part("signature")?])
-                })?;
-                signature::verify_standard(secrets, id, time, body, given, now)
-            }
+            Scheme::StandardWebhooks => signature::verify_standard_headers(secrets, &request.headers, body, now),
             Scheme::SendGridEcdsa => {
                 let part = |name: &str| header(&format!("x-twilio-email-event-webhook-{name}"));
                 signature::verify_sendgrid(secrets, part("timestamp")?, body, part("signature")?, now)
@@ -149,13 +142,6 @@ pub(super) fn read_json(
 /// Path and query, without the `?` between them.
 fn split(request: &ReceiptRequest) -> (&str, &str) {
     request.path_and_query.split_once('?').unwrap_or((&request.path_and_query, ""))
-}
-
-/// A header that stands there once.
-fn one_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next()?.to_str().ok()?;
-    values.next().is_none().then_some(value)
 }
 
 /// The first value of a name in the query.

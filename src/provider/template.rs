@@ -11,6 +11,8 @@ use chrono::{DateTime, TimeDelta};
 use minijinja::value::Value;
 use minijinja::{Environment, Expression, UndefinedBehavior};
 
+use crate::domain::uri::percent_encode;
+
 /// What every template may name beside its manifest's settings, with a value of the right type for a trial.
 const VARIABLES: &[(&str, Sample)] = &[
     ("to", Sample::Text("+12025550123")),
@@ -184,20 +186,6 @@ fn pieces(text: &str) -> Result<Vec<Piece>, String> {
         pieces.push(Piece::Text(rest.to_owned()));
     }
     Ok(pieces)
-}
-
-/// Encodes everything but RFC 3986's unreserved characters (section 2.3).
-pub fn percent_encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            out.push_str(&data_encoding::HEXUPPER.encode(&[byte]));
-        }
-    }
-    out
 }
 
 #[cfg(test)]

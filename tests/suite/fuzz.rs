@@ -163,5 +163,6 @@ tests! {
     a_reply_is_read_as_the_standard_has_it_and_nothing_behind_it: "smtp_reply";
     a_pdu_is_the_same_however_it_arrives_and_a_receipt_names_a_message: "smpp_pdu";
     a_receipt_with_one_octet_changed_is_not_taken: "receipt";
+    a_hooks_request_is_refused_without_an_echo_or_is_the_same_events_whenever_it_comes: "hook_body";
     a_record_is_one_line_in_each_form_and_runs_in_no_spreadsheet: "record";
 }

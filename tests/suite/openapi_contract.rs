@@ -13,6 +13,10 @@ use crate::support::http_oracle::HttpOracle;
 /// what JSON Schema cannot say (one of two parameters, a key that was used before) is refused all the same.
 const ALL_BUT: &str = "positive_data_acceptance";
 
+/// A hook that the tool can call, since an API key proves it.
+const HOOK: &str = "[hook.probe]\nspeaks = \"generic\"\ntenant = \"shop\"\nauth = \"key\"\nkind = \"password_reset\"\n\
+    expires_in = \"10m\"\n[hook.probe.at]\nto = [{ sms = \"/phone\" }]\nevent_id = \"/id\"\ndata = { code = \"/code\" }\n";
+
 /// Runs the tool over a document, in a directory of its own; `Err` is what it found.
 async fn hold_to(document: &str, base: &str, key: &str, examples: u8, more: &[&str]) -> Result<(), String> {
     let program = std::env::var("SENDONCE_TEST_SCHEMATHESIS")
@@ -20,6 +24,10 @@ async fn hold_to(document: &str, base: &str, key: &str, examples: u8, more: &[&s
     let dir = tempfile::tempdir().expect("a directory");
     // On a failure it looks for more of them: nobody waits for that for ever.
     let mut command = Command::new("timeout");
+    // Lines go onto the wire as they are.
+    let lines = "import schemathesis\nschemathesis.serializer.alias('application/x-ndjson', 'text/plain')\n";
+    std::fs::write(dir.path().join("lines.py"), lines).expect("a file");
+    command.env("SCHEMATHESIS_HOOKS", "lines").env("PYTHONPATH", dir.path());
     command.current_dir(dir.path()).args(["--kill-after=10", "180", &program]);
     command.args(["run", document, "--url", base, "--no-color"]);
     command.args(["--header", &format!("Authorization: Bearer {key}"), "--request-timeout", "30"]);
@@ -58,6 +66,21 @@ fn narrowed(mut document: Value, dir: &Path) -> String {
     for method in ["get", "post"] {
         document["paths"]["/v1/receipts/{provider}"][method]["parameters"][0]["schema"] = json!({ "enum": ["probe"] });
     }
+    let hook = &mut document["paths"]["/v1/hooks/{name}"]["post"];
+    hook["parameters"][0]["schema"] = json!({ "enum": ["probe"] });
+    hook["requestBody"]["content"]["application/json"]["schema"] = json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["id", "phone", "code"],
+        "properties": {
+            "id": { "type": "string", "pattern": "^[a-z0-9]{8,20}$" },
+            "phone": { "enum": ["+84901234567", "+15005550001"] },
+            "code": { "type": "string", "pattern": "^[0-9]{6}$" },
+        },
+    });
+    let line = |id: &str| crate::support::daemon::event(id).to_string().replacen('{', "{\"idempotency_key\":\"k\",", 1);
+    let batch = &mut document["paths"]["/v1/notifications:batch"]["post"]["requestBody"];
+    batch["content"]["application/x-ndjson"]["schema"] = json!({ "enum": [line("b1"), line("b2") + "\n{", "{}\n\n"] });
     let file = dir.join("narrowed.json");
     std::fs::write(&file, document.to_string()).expect("a file");
     file.display().to_string()
@@ -67,7 +90,7 @@ fn narrowed(mut document: Value, dir: &Path) -> String {
 async fn every_answer_is_one_that_the_served_documents_tell_of() {
     let oracle = HttpOracle::start().await;
     let plan = Plan::new().sandbox().http("probe", &oracle.url(), &[Strategy::Receipts]);
-    let daemon = Daemon::start(plan).await;
+    let daemon = Daemon::start(plan.toml(HOOK)).await;
     let (url, admin) = (daemon.url(), format!("http://{}", daemon.admin_address()));
     let dir = tempfile::tempdir().expect("a directory");
     let narrowed = narrowed(daemon.get("/openapi.json").await.json(), dir.path());

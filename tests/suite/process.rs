@@ -113,8 +113,9 @@ async fn a_configuration_with_mistakes_is_not_started_and_every_mistake_is_told_
 #[tokio::test]
 async fn the_example_configuration_has_no_mistakes() {
     let daemon = Daemon::prepare(Plan::plain().sandbox());
-    for secret in ["twilio.token", "telnyx.key", "relay.password"] {
-        write_secret(&daemon.path(secret), "x");
+    let hooks = ["supabase.phone", "supabase.mail", "kratos.password", "jobs.key"];
+    for secret in ["twilio.token", "telnyx.key", "relay.password"].into_iter().chain(hooks) {
+        write_secret(&daemon.path(secret), "whsec_eA==");
     }
     fs::copy(Pki::new().roots(), daemon.path("relay-ca.pem")).expect("copied");
     fs::create_dir(daemon.path("templates")).expect("made");

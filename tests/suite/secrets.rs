@@ -1,6 +1,7 @@
 //! What is secret stands nowhere but with the provider: one life of the daemon at its most talkative, with every fault that
 //! could make it quote something, and then a search through all that it wrote or said.
 
+mod hooks;
 mod search;
 
 use std::fs;
@@ -88,12 +89,24 @@ fn plan(vendor: &HttpOracle, untrusted: &SmtpOracle, relay: &SmtpOracle, pki: &P
          server_token_file = \"api.key\"\nfrom = \"no-reply@shop.example\"\nreceipt_user = \"hook\"\n\
          receipt_password_file = \"hook\"\nbase_url = \"http://{closed}\""
     ))
+    .file(hooks::WEBHOOK_FILE, &hooks::webhook_secret())
+    .file(hooks::PASSWORD_FILE, hooks::PASSWORD)
+    .toml(hooks::PLAN)
     .env("RUST_LOG", "trace,hyper=trace,reqwest=trace,sqlx=trace")
 }
 
 /// The files of a daemon's directory that are there to hold a secret.
-const KEPT_SECRET: [&str; 7] =
-    ["api.key", "hook", "receipt.secret", "smtp.password", "sealing.keys", "index.key", "pg.password"];
+const KEPT_SECRET: [&str; 9] = [
+    "api.key",
+    "hook",
+    "receipt.secret",
+    "smtp.password",
+    "sealing.keys",
+    "index.key",
+    "pg.password",
+    hooks::WEBHOOK_FILE,
+    hooks::PASSWORD_FILE,
+];
 
 impl Said {
     fn answered(&mut self, place: &str, status: u16, answer: &Answer) {
@@ -280,6 +293,8 @@ fn secrets(daemon: &Daemon) -> Vec<Secret> {
         Secret::text("the relay's password", PASSWORD),
         Secret::text("the server's password", postgres::PASSWORD),
         Secret::text("our API key", daemon.key()),
+        Secret::text("the key of webhooks", hooks::WEBHOOK_KEY),
+        Secret::text("the password of a hook", hooks::PASSWORD),
         key("the sealing key", "sealing.keys"),
         key("the index key", "index.key"),
     ];
@@ -332,6 +347,9 @@ async fn live(place: &Place) {
     ids.push(answer.id());
     misuse(&daemon, &mut said).await;
     receipts(&daemon, &mut said).await;
+    for id in hooks::calls(&daemon, &mut said).await {
+        daemon.wait_for_state(&id, "dispatched").await;
+    }
 
     daemon.wait_for_state(&ids[0], "dispatched").await;
     daemon.wait_for_state(&ids[2], "failed").await;

@@ -128,13 +128,17 @@ fn address(field: &str, value: Value) -> Read<PostedAddress> {
 }
 
 /// Language tags by their outer form (RFC 5646 section 2.1): alphanumeric subtags of 1 to 8, the first one of letters.
-pub(super) fn locale(field: &str, value: Value) -> Read<String> {
-    let text = Members::text(field, value)?;
+pub fn is_locale(text: &str) -> bool {
     let mut subtags = text.split('-');
     let first_ok =
         subtags.next().is_some_and(|s| (2..=8).contains(&s.len()) && s.bytes().all(|b| b.is_ascii_alphabetic()));
     let rest_ok = subtags.all(|s| (1..=8).contains(&s.len()) && s.bytes().all(|b| b.is_ascii_alphanumeric()));
-    if text.len() <= MAX_LOCALE && first_ok && rest_ok {
+    text.len() <= MAX_LOCALE && first_ok && rest_ok
+}
+
+pub(super) fn locale(field: &str, value: Value) -> Read<String> {
+    let text = Members::text(field, value)?;
+    if is_locale(&text) {
         Ok(text.to_string())
     } else {
         Err(BadRequest::new(field, "is not a language tag such as en or pt-BR"))

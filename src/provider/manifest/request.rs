@@ -12,7 +12,8 @@ use super::reader::Reader;
 use super::sigv4::SigV4;
 use crate::document::{Place, Table, Value};
 use crate::domain::time::Timestamp;
-use crate::provider::template::{DoesNotRender, Template, percent_encode};
+use crate::domain::uri::percent_encode;
+use crate::provider::template::{DoesNotRender, Template};
 
 const BASE: &str = "{{ base_url }}";
 

@@ -207,6 +207,7 @@ impl App {
             tenants: tenants(),
             authenticate: Arc::new(Keys),
             providers: [(provider.clone(), stub as Arc<dyn Provider>)].into(),
+            hooks: HashMap::new(),
             metrics: metrics.clone(),
             clock: shared,
             limits: Limits { body: 8192, ..Limits::default() },

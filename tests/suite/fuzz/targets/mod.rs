@@ -3,6 +3,7 @@
 //! The ordinary suite runs each for a while (`fuzz.rs`), and `fuzz/` lets cargo-fuzz run them for as long as anybody likes.
 
 mod admission;
+mod hook;
 mod manifest;
 mod receipt;
 mod records;
@@ -29,6 +30,7 @@ pub const ALL: &[Target] = &[
     Target { name: "smtp_reply", run: smtp::reply, seeds: smtp::replies, runs: 20_000 },
     Target { name: "smpp_pdu", run: smpp::pdu, seeds: smpp::pdus, runs: 20_000 },
     Target { name: "receipt", run: receipt::receipt, seeds: receipt::receipts, runs: 3_000 },
+    Target { name: "hook_body", run: hook::body, seeds: hook::bodies, runs: 5_000 },
     Target { name: "record", run: records::record, seeds: records::records, runs: 5_000 },
 ];
 
