@@ -13,6 +13,7 @@
 
 mod audit;
 mod bench;
+mod callbacks;
 mod cancel;
 mod client;
 mod compose;

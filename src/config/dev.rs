@@ -49,6 +49,7 @@ impl Settings {
             templates: Templates::default(),
             routes: Routes { sms: vec![sms.name.clone()], email: vec![email.name.clone()], ..Routes::default() },
             providers: vec![email, sms],
+            callbacks: vec![],
             log: Log { format: LogFormat::Pretty, ..Log::default() },
             place: Place::of_file("dev"),
             advice: vec![],

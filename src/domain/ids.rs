@@ -109,6 +109,10 @@ name_type!(
     ProviderName, 40, "a-z 0-9 _ -", is_slug_char
 );
 name_type!(
+    /// A configured target of callbacks.
+    TargetName, 40, "a-z 0-9 _ -", is_slug_char
+);
+name_type!(
     /// A kind of message, such as `password_reset`; names its templates.
     Kind, 64, "a-z 0-9 _ -", is_slug_char
 );
