@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::Url;
 
-use super::guard::{NotPublic, PublicResolver, is_localhost, is_public};
+use super::guard::{NotPublic, PublicResolver, is_public};
 use crate::domain::outcome::codes;
 use crate::domain::time::Timestamp;
 use crate::provider::http_client::{HttpTimeouts, plain_client, retry_after};
@@ -114,7 +114,7 @@ impl Client {
         if !allow_private {
             // No resolver is asked about an address.
             let address = host.trim_start_matches('[').trim_end_matches(']').parse();
-            if address.is_ok_and(|address| !is_public(address)) || is_localhost(host) {
+            if address.is_ok_and(|address| !is_public(address)) {
                 return Err(BadTarget::Private);
             }
             client = client.dns_resolver(PublicResolver);
@@ -199,14 +199,30 @@ mod tests {
             "https://[::1]:8443",
             "https://[::ffff:127.0.0.1]",
             "https://[fd00::1]",
-            "https://localhost/x",
-            "https://LOCALHOST./x",
         ] {
             assert_eq!(new(url, false), Some(BadTarget::Private), "{url}");
             assert_eq!(new(url, true), None, "{url}");
         }
         assert_eq!(new("https://hooks.example.org/x", false), None);
         assert_eq!(new("nowhere", true), Some(BadTarget::NotAUrl));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_to_this_machine_is_not_connected_to_unless_that_is_allowed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://localhost:{}/x", listener.local_addr().expect("an address").port());
+        let stamp = Stamp { id: "msg_1".to_owned(), timestamp: 0, signatures: "v1,AAAA".to_owned() };
+        let now = Timestamp::from_micros(0);
+        let guarded = Client::new(&url, CONNECT, false).expect("a client");
+        assert_eq!(guarded.post(&stamp, vec![], now).await, Answer::failed(Fault::Private));
+        let open = Client::new(&url, CONNECT, true).expect("a client");
+        let (answer, first) = tokio::join!(open.post(&stamp, vec![], now), async {
+            // Whoever had connected before would come first, and be let go with the second.
+            let (stream, _) = listener.accept().await.expect("a connection");
+            drop(stream);
+            tokio::time::timeout(Duration::from_millis(50), listener.accept()).await.is_err()
+        });
+        assert_eq!((answer, first), (Answer::failed(Fault::Lost), true));
     }
 
     #[test]

@@ -59,12 +59,6 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
 }
 
-/// Whether a host's name can only be this machine (RFC 6761 section 6.3).
-pub(super) fn is_localhost(host: &str) -> bool {
-    let host = host.trim_end_matches('.').to_ascii_lowercase();
-    host == "localhost" || host.ends_with(".localhost")
-}
-
 /// Resolves names as the system does, and gives away public addresses only.
 #[derive(Clone, Copy, Debug)]
 pub struct PublicResolver;
@@ -155,14 +149,6 @@ mod tests {
         ] {
             assert!(is_public(public.parse().expect("an address")), "{public}");
         }
-    }
-
-    #[test]
-    fn a_name_of_this_machine_is_known_however_it_is_written() {
-        for local in ["localhost", "LocalHost", "localhost.", "a.localhost"] {
-            assert!(is_localhost(local), "{local}");
-        }
-        assert!(!is_localhost("localhost.example"));
     }
 
     #[tokio::test]

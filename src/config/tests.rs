@@ -115,6 +115,31 @@ fn each_mistake_is_named_with_what_is_wanted() {
             "[provider.b]\nkind = \"smtp\"\nhost = \"m.example\"\nfrom = \"a@b.example\"\npassword_env = \"TOKEN\"",
             "provider.b.password: needs a `username`",
         ),
+        (
+            "[callback.x]\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nurl = \"http://CANARY-7f3a.example\"",
+            "callback.x.url: must begin with https:// (http:// is only for this machine itself)",
+        ),
+        (
+            "[callback.x]\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nurl = \"https://localhost/CANARY-7f3a\"",
+            "callback.x.url: leads to this machine; `allow_private = true` allows that",
+        ),
+        (
+            "[callback.x]\ntenant = \"b\"\nsecret_env = \"TOKEN\"\nurl = \"https://x.example/CANARY-7f3a\"",
+            "callback.x.tenant: names a tenant that has no [[tenant]]",
+        ),
+        (
+            "[callback.x]\ntenant = \"shop\"\nurl = \"https://x.example\"\nsecret = \"CANARY-7f3a\"",
+            "callback.x.secret: is a secret and must not stand in this file; give `secret_file`, `secret_env` or \
+             `secret_credential` instead",
+        ),
+        (
+            "[callback.x]\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nurl = \"https://x.example\"\nevents = []",
+            "callback.x.events: must not be empty; leave it out for all",
+        ),
+        (
+            "[callback.X]\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nurl = \"https://x.example\"",
+            "callback.X: the name has a character outside a-z 0-9 _ -",
+        ),
     ];
     for (more, wanted) in cases {
         assert_told(more, wanted);
@@ -173,7 +198,8 @@ fn the_example_reads_and_names_every_section() {
     let spoken = Settings::parse("example.toml", &spoken, dir.path(), &env).map_err(|m| format!("{m:#?}"));
     let defaults = |s: Result<Settings, String>| {
         s.map(|s| {
-            format!("{:?} {:?} {:?} {:?} {:?} {:?}", s.server, s.store, s.dispatch, s.retention, s.admission, s.log)
+            let more = format!("{:?} {:?} {:?}", s.admission, s.log, s.callbacks);
+            format!("{:?} {:?} {:?} {:?} {more}", s.server, s.store, s.dispatch, s.retention)
         })
     };
     assert_eq!(defaults(spoken), defaults(settings), "what is commented out is not the default");

@@ -4,6 +4,7 @@
 
 mod audit;
 mod bounds;
+mod callbacks;
 mod cli;
 mod crash;
 mod dispatch;
