@@ -5,7 +5,7 @@ mod faults;
 mod nodes;
 mod telling;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::promise::{oracle, taken};
 use crate::support::daemon::{Daemon, Place, Plan, Strategy, event, phone, wait};

@@ -182,6 +182,18 @@ async fn more_than_one_piece_of_the_log_is_told_whole() {
     bench.store.close().await;
 }
 
+/// One value from a database.
+async fn one<T>(database: &Database, sql: &str) -> T
+where
+    T: Send + Unpin + for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
+{
+    let mut connection = database.connect().await;
+    let value =
+        sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned())).fetch_one(&mut connection).await.expect("a value");
+    sqlx::Connection::close(connection).await.expect("closes");
+    value
+}
+
 #[tokio::test]
 async fn a_record_that_is_committed_after_later_ones_is_told_too() {
     let database = Database::fresh().await;
@@ -191,15 +203,14 @@ async fn a_record_that_is_committed_after_later_ones_is_told_too() {
     let mut slow = bench.store.begin().await.expect("begun");
     bench.write(slow.as_mut(), 1).await;
     bench.sent(2).await;
+    let begun: String = one(&database, "SELECT clock_timestamp()::text").await;
     let tellers = bench.start();
-    // The end of the log was asked for while the first record is not committed.
-    wait("it waits", async || {
-        let mut connection = database.connect().await;
-        let asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                     AND query LIKE '%virtualtransaction%' AND pid <> pg_backend_pid()";
-        let asked: i64 = sqlx::query_scalar(asked).fetch_one(&mut connection).await.expect("a count");
-        sqlx::Connection::close(connection).await.expect("closes");
-        asked > 0
+    let asked = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+         AND query LIKE '%virtualtransaction%' AND pid <> pg_backend_pid() AND query_start > '{begun}'::timestamptz"
+    );
+    wait("the end of the log is asked for while the first record is not committed", async || {
+        one::<i64>(&database, &asked).await > 0
     })
     .await;
     assert!(bench.hook.told().is_empty());
