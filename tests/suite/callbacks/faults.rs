@@ -124,6 +124,21 @@ async fn a_redirect_is_not_followed_and_its_callback_is_kept() {
 }
 
 #[tokio::test]
+async fn an_app_that_asks_to_be_left_alone_is_left_alone_by_all_callbacks() {
+    let (provider, hook) = (oracle(taken).await, Hook::start().await);
+    hook.oracle.play([Reply::status(429).header("Retry-After", "2"), Reply::status(200)]);
+    let daemon = Daemon::start(plan(&provider, &hook, "concurrency = 1")).await;
+    daemon.accept(&event("limited")).await;
+    hook.oracle.wait_for(1, PATIENCE).await;
+    daemon.accept(&event("other")).await;
+    let seen = hook.oracle.wait_for(3, PATIENCE).await;
+    let seconds =
+        |n: usize| seen[n].header("webhook-timestamp").and_then(|at| at.parse::<u64>().ok()).expect("seconds");
+    assert!(seconds(1) >= seconds(0) + 2, "{} and {}", seconds(0), seconds(1));
+    assert_eq!(by_event(&hook.told()).len(), 2);
+}
+
+#[tokio::test]
 async fn a_target_that_is_gone_is_left_alone_until_the_next_start() {
     let (provider, hook) = (oracle(taken).await, Hook::start().await);
     hook.oracle.script(|_| Reply::status(410));
