@@ -6,7 +6,7 @@ CREATE TABLE callback_target (
 
 CREATE TABLE callback (
     target          TEXT     COLLATE "C" NOT NULL REFERENCES callback_target (name),
-    pos             BIGINT   NOT NULL REFERENCES log (pos),
+    pos             BIGINT   NOT NULL,
     notification    BYTEA    NOT NULL CHECK (octet_length(notification) = 16),
     change          TEXT     COLLATE "C" NOT NULL
                              CHECK (change IN ('dispatched', 'failed', 'expired', 'cancelled', 'superseded',
@@ -25,4 +25,3 @@ CREATE TABLE callback (
 );
 CREATE INDEX callback_due ON callback (target, due_at, pos);
 CREATE INDEX callback_order ON callback (target, notification, pos);
-CREATE INDEX callback_record ON callback (pos);

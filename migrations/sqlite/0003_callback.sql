@@ -5,10 +5,10 @@ CREATE TABLE callback_target (
     pos             INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What is still to be told. The record itself stays in the log, and cannot leave it before its callback is settled.
+-- What is still to be told. The record itself stays in the log, from which nothing is ever removed.
 CREATE TABLE callback (
     target          TEXT    NOT NULL REFERENCES callback_target (name),
-    pos             INTEGER NOT NULL REFERENCES log (pos),
+    pos             INTEGER NOT NULL,
     notification    BLOB    NOT NULL CHECK (length(notification) = 16),
     change          TEXT    NOT NULL CHECK (change IN ('dispatched', 'failed', 'expired', 'cancelled', 'superseded',
                             'dispatch_unknown', 'delivered', 'undelivered', 'sent_changed')),
@@ -20,4 +20,3 @@ CREATE TABLE callback (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX callback_due ON callback (target, due_at, pos);
 CREATE INDEX callback_order ON callback (target, notification, pos);
-CREATE INDEX callback_record ON callback (pos);

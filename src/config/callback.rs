@@ -74,7 +74,6 @@ impl CallbackSettings {
             // Replaced by the caller.
             name: TargetName::parse("callback").ok()?,
             place: t.place().clone(),
-            tenant: tenant?,
             url,
             secrets: [secret].into_iter().chain(old).collect(),
             events: read_events(t),
@@ -86,6 +85,8 @@ impl CallbackSettings {
             ),
             give_up_after: t.duration("give_up_after", MINUTE..=30 * 24 * HOUR).unwrap_or(72 * HOUR),
             allow_private,
+            // Last, so that all other keys are read whatever is wrong with it.
+            tenant: tenant?,
         })
     }
 }

@@ -128,6 +128,10 @@ fn each_mistake_is_named_with_what_is_wanted() {
             "callback.x.tenant: names a tenant that has no [[tenant]]",
         ),
         (
+            "[callback.x]\nsecret_env = \"TOKEN\"\nurl = \"https://x.example\"\nconcurrency = 2",
+            "callback.x.tenant: is required",
+        ),
+        (
             "[callback.x]\ntenant = \"shop\"\nurl = \"https://x.example\"\nsecret = \"CANARY-7f3a\"",
             "callback.x.secret: is a secret and must not stand in this file; give `secret_file`, `secret_env` or \
              `secret_credential` instead",
