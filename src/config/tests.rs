@@ -202,7 +202,10 @@ fn the_example_reads_and_names_every_section() {
     let spoken = Settings::parse("example.toml", &spoken, dir.path(), &env).map_err(|m| format!("{m:#?}"));
     let defaults = |s: Result<Settings, String>| {
         s.map(|s| {
-            let more = format!("{:?} {:?} {:?}", s.admission, s.log, s.callbacks);
+            let callbacks = s.callbacks.iter().map(|c| {
+                (&c.events, c.concurrency, c.timeout, c.retry, c.give_up_after, c.allow_private, c.secrets.len())
+            });
+            let more = format!("{:?} {:?} {:?}", s.admission, s.log, callbacks.collect::<Vec<_>>());
             format!("{:?} {:?} {:?} {:?} {more}", s.server, s.store, s.dispatch, s.retention)
         })
     };
