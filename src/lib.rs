@@ -4,6 +4,7 @@
 
 pub mod audit;
 pub mod bench;
+pub mod callback;
 pub mod cli;
 pub mod clock;
 pub mod config;

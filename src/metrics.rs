@@ -42,6 +42,22 @@ pub struct ByProviderState {
     pub state: &'static str,
 }
 
+/// One label, `target`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByTarget {
+    /// A configured name.
+    pub target: String,
+}
+
+/// Labels `target` and `result`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ByTargetResult {
+    /// A configured name.
+    pub target: String,
+    /// A code from a closed set.
+    pub result: &'static str,
+}
+
 /// All metrics of the daemon; cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
@@ -74,6 +90,14 @@ pub struct Metrics {
     pub breaker_open: Family<ByProvider, Gauge>,
     /// Attempts under way.
     pub in_flight: Family<ByProvider, Gauge>,
+    /// Callbacks, by target: `delivered`, `failed` for each try in vain, `given_up`.
+    pub callbacks: Family<ByTargetResult, Counter>,
+    /// Callbacks that are taken over from the log and not settled.
+    pub callbacks_pending: Family<ByTarget, Gauge>,
+    /// Age of the change that the oldest of these tells.
+    pub callback_age_seconds: Family<ByTarget, Gauge<f64, AtomicU64>>,
+    /// 1 where the target wants no more of them.
+    pub callback_gone: Family<ByTarget, Gauge>,
 }
 
 fn seconds() -> Histogram {
@@ -99,6 +123,10 @@ impl Default for Metrics {
             lateness_seconds: Family::default(),
             breaker_open: Family::default(),
             in_flight: Family::default(),
+            callbacks: Family::default(),
+            callbacks_pending: Family::default(),
+            callback_age_seconds: Family::default(),
+            callback_gone: Family::default(),
         };
         let r = &mut registry;
         r.register("admissions", "Answers to posted events", metrics.admissions.clone());
@@ -115,6 +143,11 @@ impl Default for Metrics {
         r.register_with_unit("lateness", "Age of the oldest due work", Unit::Seconds, metrics.lateness_seconds.clone());
         r.register("breaker_open", "1 while a provider's breaker is open", metrics.breaker_open.clone());
         r.register("in_flight", "Attempts under way", metrics.in_flight.clone());
+        r.register("callbacks", "Callbacks to apps", metrics.callbacks.clone());
+        r.register("callbacks_pending", "Callbacks that are not settled", metrics.callbacks_pending.clone());
+        let age = metrics.callback_age_seconds.clone();
+        r.register_with_unit("callback_age", "Age of the oldest change that is not told", Unit::Seconds, age);
+        r.register("callback_gone", "1 where a target wants no more callbacks", metrics.callback_gone.clone());
         Self { registry: Arc::new(registry), ..metrics }
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use super::{Failure, check_keys, providers};
+use super::{Failure, callbacks, check_keys, providers};
+use crate::callback::{self, Target, Tellers};
 use crate::clock::{FollowingClock, SharedClock, SystemClock};
 use crate::config::{self, Environment, ProviderSettings, Settings, StorePlace};
 use crate::dispatch::{self, Dispatcher, Route, Router};
@@ -48,6 +49,7 @@ pub(super) struct Assembly {
     pub index: Arc<IndexKey>,
     pub templates: Arc<Templates>,
     pub receipts: mpsc::Receiver<Handed>,
+    pub targets: Vec<Target>,
 }
 
 /// A draw in `0.0..1.0`.
@@ -112,6 +114,7 @@ fn check(settings: &mut Settings, told: &[Mistake]) -> Vec<Mistake> {
             Err(more) => mistakes.extend(more),
         }
     }
+    mistakes.extend(callbacks::build_all(&settings.callbacks, is_told).err().unwrap_or_default());
     // Without an index key the providers cannot be built for the daemon, but their mistakes can still be told.
     let index = IndexKey::parse(settings.vault.index_key.expose_secret())
         .or_else(|_| IndexKey::parse(&crate::vault::new_key_line("check")));
@@ -298,6 +301,7 @@ pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
     let clock = clock_of(settings);
     let Checked { vault, index, router, receipts } = checked(settings, &clock)?;
     let templates = Arc::new(templates(settings).map_err(|m| Failure::mistakes(&m))?);
+    let targets = callbacks::build_all(&settings.callbacks, |_| false).map_err(|m| Failure::mistakes(&m))?;
     let keys = KeyRing::load(&settings.keys.file).map_err(|e| Failure::failed(e.to_string()))?;
     let metrics = Metrics::default();
     let store = open_store(settings, &clock).await?;
@@ -323,7 +327,8 @@ pub(super) async fn assemble(settings: &Settings) -> Result<Assembly, Failure> {
     };
     let ledger = Ledger::start(parts, Some(mark)).await.map_err(|e| Failure::failed(e.to_string()))?;
     let member = Member { store, clock: clock.clone(), identity, lease: settings.node.lease, boots: new_boot, draw };
-    Ok(Assembly { ledger, member, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts })
+    callback::enlist(member.store.as_ref(), &targets).await.map_err(|e| store_failure(settings, e))?;
+    Ok(Assembly { ledger, member, router, metrics, clock, keys: Arc::new(keys), index, templates, receipts, targets })
 }
 
 impl Assembly {
@@ -344,6 +349,21 @@ impl Assembly {
     pub fn providers(&self, settings: &Settings) -> HashMap<ProviderName, Arc<dyn Provider>> {
         let names = settings.providers.iter().map(|p| &p.name);
         names.filter_map(|name| Some((name.clone(), self.router.provider(name)?))).collect()
+    }
+
+    /// Starts to tell apps.
+    pub fn tellers(&mut self, settings: &Settings) -> Tellers {
+        let ledger = self.ledger.clone();
+        let parts = callback::Parts {
+            store: self.member.store.clone(),
+            clock: self.clock.clone(),
+            metrics: self.metrics.clone(),
+            commits: ledger.commits(),
+            leads: Arc::new(move || ledger.leads() && ledger.holds_lease() && !ledger.is_held()),
+            public_url: settings.server.public_url.clone(),
+            draw,
+        };
+        Tellers::start(&parts, std::mem::take(&mut self.targets))
     }
 
     /// The state of the HTTP handlers.

@@ -5,7 +5,7 @@ use secrecy::ExposeSecret as _;
 use crate::config::Settings;
 use crate::document::{Mistake, Place, show_duration};
 use crate::domain::hook::{Hook, Kinds, Proof};
-use crate::provider::signature::standard_key;
+use crate::provider::signature::standard::StandardKey;
 use crate::render::templates::Templates;
 
 /// Checks every hook against the templates, and its secrets.
@@ -38,7 +38,7 @@ fn problems(hook: &Hook, templates: &Templates) -> Vec<(&'static str, String)> {
         }
     }
     if let Proof::StandardWebhooks { secrets } = &hook.proof
-        && secrets.iter().any(|secret| standard_key(secret.expose_secret()).is_none())
+        && secrets.iter().any(|secret| StandardKey::of_sender(secret.expose_secret()).is_none())
     {
         told.push((
             "secret",

@@ -14,6 +14,7 @@
 mod audit;
 mod batch;
 mod bench;
+mod callbacks;
 mod cancel;
 mod client;
 mod compose;

@@ -66,6 +66,7 @@ async fn live(settings: &Settings, mut sockets: Sockets, ready: impl FnOnce(&Tcp
         }
     };
     let dispatcher = Arc::new(assembly.dispatcher(settings));
+    let tellers = assembly.tellers(settings);
     let (stop, stopping) = watch::channel(false);
     let bounds = Bounds {
         connections: settings.server.max_connections,
@@ -99,8 +100,10 @@ async fn live(settings: &Settings, mut sockets: Sockets, ready: impl FnOnce(&Tcp
     process::notify_stopping(settings.dispatch.drain_timeout);
     tracing::info!(evicted, "stopping");
     stop.send_replace(true);
+    tellers.stop();
     let drained = drain(settings, signals, &dispatcher, api).await;
     join_all(providers.values().map(|provider| provider.stop())).await;
+    tellers.ended().await;
     // To the end of the drain, so that nobody takes for dead what still runs; no longer, so that the name is not taken anew.
     keeping.abort();
     ledger.close().await;

@@ -50,6 +50,7 @@ impl Settings {
             routes: Routes { sms: vec![sms.name.clone()], email: vec![email.name.clone()], ..Routes::default() },
             providers: vec![email, sms],
             hooks: vec![],
+            callbacks: vec![],
             log: Log { format: LogFormat::Pretty, ..Log::default() },
             place: Place::of_file("dev"),
             advice: vec![],

@@ -4,6 +4,7 @@
 //! `x` is given as `x_file`, `x_env` or `x_credential` (see [`secret`]). Relative paths are taken from the directory of
 //! the configuration file.
 
+mod callback;
 mod check;
 mod dev;
 mod hook;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use crate::document::{Document, Mistake, Place, Table};
 use crate::domain::hook::Hook;
 
+pub use callback::CallbackSettings;
 pub use policy::{Admission, Dispatch, Limit, Retention, TenantSettings};
 pub use provider::{
     Breaker, Http, Kind, Lane, ManifestSource, Override, ProviderSettings, Sandbox, Setting, Smtp, SmtpTls,
@@ -59,6 +61,8 @@ pub struct Settings {
     pub providers: Vec<ProviderSettings>,
     /// `[hook.NAME]`: in the order of their names.
     pub hooks: Vec<Hook>,
+    /// `[callback.NAME]`: where apps are told; none by default.
+    pub callbacks: Vec<CallbackSettings>,
     /// `[log]`: what is logged and how.
     pub log: Log,
     /// The file as a whole, for mistakes that are found later.
@@ -124,12 +128,14 @@ impl Settings {
             providers: ProviderSettings::read_all(&mut root, &context),
             routes: Routes::default(),
             hooks: vec![],
+            callbacks: vec![],
             log: Log::read(root.section("log")),
             place: Place::of_file(file),
             advice: vec![],
         };
         settings.hooks = hook::read_all(&mut root, &settings.tenants, &context);
         settings.routes = Routes::read(root.section("routes"), &settings.providers);
+        settings.callbacks = CallbackSettings::read_all(&mut root, &context, &settings.tenants);
         settings.advice = check::advice(&settings, &root);
         root.finish();
         let mistakes = mistakes.take();

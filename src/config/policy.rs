@@ -71,7 +71,7 @@ impl Dispatch {
     }
 }
 
-fn read_delays(mut t: Table, default: RetryPolicy) -> RetryPolicy {
+pub(super) fn read_delays(mut t: Table, default: RetryPolicy) -> RetryPolicy {
     let delays = RetryPolicy {
         first: t.duration("first", 10 * MILLISECOND..=HOUR).unwrap_or(default.first),
         factor: t.number("factor", 1.0..=10.0).unwrap_or(default.factor),

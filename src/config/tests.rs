@@ -167,6 +167,35 @@ fn each_mistake_is_named_with_what_is_wanted() {
             "[provider.b]\nkind = \"smpp\"\nhost = \"m.example\"\nsystem_id = \"u\"\nsource = \"Shop\"\npassword_env = \"TOKEN\"\nwindow = 0",
             "provider.b.window: must be a whole number from 1 to 1000",
         ),
+        (
+            "[callback.x]\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nurl = \"http://CANARY-7f3a.example\"",
+            "callback.x.url: must begin with https:// (http:// is only for this machine itself)",
+        ),
+        (
+            "[callback.x]\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nurl = \"https://localhost/CANARY-7f3a\"",
+            "callback.x.url: leads to this machine; `allow_private = true` allows that",
+        ),
+        (
+            "[callback.x]\ntenant = \"b\"\nsecret_env = \"TOKEN\"\nurl = \"https://x.example/CANARY-7f3a\"",
+            "callback.x.tenant: names a tenant that has no [[tenant]]",
+        ),
+        (
+            "[callback.x]\nsecret_env = \"TOKEN\"\nurl = \"https://x.example\"\nconcurrency = 2",
+            "callback.x.tenant: is required",
+        ),
+        (
+            "[callback.x]\ntenant = \"shop\"\nurl = \"https://x.example\"\nsecret = \"CANARY-7f3a\"",
+            "callback.x.secret: is a secret and must not stand in this file; give `secret_file`, `secret_env` or \
+             `secret_credential` instead",
+        ),
+        (
+            "[callback.x]\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nurl = \"https://x.example\"\nevents = []",
+            "callback.x.events: must not be empty; leave it out for all",
+        ),
+        (
+            "[callback.X]\ntenant = \"shop\"\nsecret_env = \"TOKEN\"\nurl = \"https://x.example\"",
+            "callback.X: the name has a character outside a-z 0-9 _ -",
+        ),
     ];
     for (more, wanted) in cases {
         assert_told(more, wanted);
@@ -225,7 +254,11 @@ fn the_example_reads_and_names_every_section() {
     let spoken = Settings::parse("example.toml", &spoken, dir.path(), &env).map_err(|m| format!("{m:#?}"));
     let defaults = |s: Result<Settings, String>| {
         s.map(|s| {
-            format!("{:?} {:?} {:?} {:?} {:?} {:?}", s.server, s.store, s.dispatch, s.retention, s.admission, s.log)
+            let callbacks = s.callbacks.iter().map(|c| {
+                (&c.events, c.concurrency, c.timeout, c.retry, c.give_up_after, c.allow_private, c.secrets.len())
+            });
+            let more = format!("{:?} {:?} {:?}", s.admission, s.log, callbacks.collect::<Vec<_>>());
+            format!("{:?} {:?} {:?} {:?} {more}", s.server, s.store, s.dispatch, s.retention)
         })
     };
     assert_eq!(defaults(spoken), defaults(settings), "what is commented out is not the default");

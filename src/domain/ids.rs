@@ -113,6 +113,10 @@ name_type!(
     HookName, 40, "a-z 0-9 _ -", is_slug_char
 );
 name_type!(
+    /// A configured target of callbacks.
+    TargetName, 40, "a-z 0-9 _ -", is_slug_char
+);
+name_type!(
     /// A kind of message, such as `password_reset`; names its templates.
     Kind, 64, "a-z 0-9 _ -", is_slug_char
 );

@@ -4,6 +4,7 @@
 
 pub mod address;
 pub mod audit;
+pub mod callback;
 pub mod content;
 pub mod delivery;
 pub mod event;

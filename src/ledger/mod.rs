@@ -114,7 +114,8 @@ impl Ledger {
             pulse,
             queue: Arc::new(Mutex::new(Some(sender))),
             held: Arc::new(AtomicBool::new(held)),
-            leads: Arc::new(AtomicBool::new(true)),
+            // Until the first sweep nobody knows.
+            leads: Arc::default(),
             running: Arc::new(Mutex::new(running)),
             listening,
             marker: Arc::new(tokio::sync::Mutex::new(mark)),

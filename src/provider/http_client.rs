@@ -7,12 +7,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use chrono::DateTime;
 use http::HeaderMap;
+use http::header::RETRY_AFTER;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::gate::Gate;
 use super::manifest::request::Ready;
 use crate::domain::outcome::{Outcome, OutcomeClass, Reason};
+use crate::domain::retry::RETRY_AFTER_CAP;
+use crate::domain::time::Timestamp;
 
 /// The longest answer that is read, in bytes.
 pub(super) const BODY_MAX: usize = 64 * 1024;
@@ -37,30 +41,43 @@ pub(super) struct Received {
     pub body: Option<Bytes>,
 }
 
-/// A client for one provider. It repeats nothing, follows no redirect and heeds no proxy of the environment.
+/// A client for one provider.
 #[derive(Debug)]
 pub(super) struct HttpClient {
     client: reqwest::Client,
     connect: Duration,
 }
 
+/// A client that repeats nothing, follows no redirect and heeds no proxy of the environment.
+pub(crate) fn plain_client(timeouts: HttpTimeouts, https_only: bool) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .retry(reqwest::retry::never())
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .http1_only()
+        .referer(false)
+        .https_only(https_only)
+        .connect_timeout(timeouts.connect)
+        .timeout(timeouts.total)
+        .pool_idle_timeout(POOL_IDLE)
+        .user_agent(concat!("sendonce/", env!("CARGO_PKG_VERSION")))
+}
+
+/// `Retry-After` as seconds or as a date (RFC 9110 section 10.2.3), at most [`RETRY_AFTER_CAP`].
+pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => Timestamp::from_micros(DateTime::parse_from_rfc2822(text).ok()?.timestamp_micros()).since(now),
+    };
+    Some(wait.min(RETRY_AFTER_CAP))
+}
+
 impl HttpClient {
     /// `None` when the TLS library cannot be set up, as without any root certificate.
     pub(super) fn new(timeouts: HttpTimeouts, https_only: bool) -> Option<Self> {
-        reqwest::Client::builder()
-            .retry(reqwest::retry::never())
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .http1_only()
-            .referer(false)
-            .https_only(https_only)
-            .connect_timeout(timeouts.connect)
-            .timeout(timeouts.total)
-            .pool_idle_timeout(POOL_IDLE)
-            .user_agent(concat!("sendonce/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .ok()
-            .map(|client| Self { client, connect: timeouts.connect })
+        let client = plain_client(timeouts, https_only).build().ok()?;
+        Some(Self { client, connect: timeouts.connect })
     }
 
     /// Sends `ready`; `gate` is asked before the first byte and again when the last ones are handed over.

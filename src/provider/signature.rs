@@ -4,14 +4,16 @@
 pub mod jwt;
 pub mod keyed;
 pub mod sns;
+pub mod standard;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{digest, hmac, signature};
 use data_encoding::{BASE64, HEXLOWER};
 use http::HeaderMap;
-use zeroize::Zeroizing;
 
 use crate::domain::time::Timestamp;
+
+pub use standard::{verify_standard, verify_standard_headers};
 
 /// How far a signed time may be from now, either way, in seconds. Telnyx and Standard Webhooks name the same.
 pub const TOLERANCE_SECONDS: i64 = 300;
@@ -126,40 +128,6 @@ pub fn one_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
-}
-
-/// The key in a secret of Standard Webhooks: base64 after `whsec_`, before which Supabase also writes `v1,`.
-pub fn standard_key(secret: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let secret = secret.strip_prefix("v1,").unwrap_or(secret);
-    let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap_or(secret).as_bytes()).ok()?;
-    (!key.is_empty()).then(|| Zeroizing::new(key))
-}
-
-/// Standard Webhooks with its id, time and signatures as the headers `webhook-id`, `webhook-timestamp` and
-/// `webhook-signature` tell them, or those that begin with `svix-` instead.
-pub fn verify_standard_headers(secrets: &[&str], headers: &HeaderMap, body: &[u8], now: Timestamp) -> bool {
-    let told = ["webhook", "svix"].into_iter().find_map(|prefix| {
-        let part = |name: &str| one_header(headers, &format!("{prefix}-{name}"));
-        Some([part("id")?, part("timestamp")?, part("signature")?])
-    });
-    told.is_some_and(|[id, time, given]| verify_standard(secrets, id, time, body, given, now))
-}
-
-/// Standard Webhooks: a list of `v1,` and base64 of HMAC-SHA-256 over `ID.TIMESTAMP.BODY`. One signature that fits is
-/// enough. Supabase Auth parts its signatures by a comma beside the space. A secret without a key in it proves nothing.
-///
-/// Source: Standard Webhooks specification, "Signature scheme" (<https://www.standardwebhooks.com>).
-pub fn verify_standard(secrets: &[&str], id: &str, timestamp: &str, body: &[u8], header: &str, now: Timestamp) -> bool {
-    let signed = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body].concat();
-    let given: Vec<Vec<u8>> = header
-        .split(' ')
-        .filter_map(|signature| BASE64.decode(signature.strip_prefix("v1,")?.trim_end_matches(',').as_bytes()).ok())
-        .collect();
-    fresh(timestamp, now)
-        && secrets.iter().filter_map(|secret| standard_key(secret)).any(|key| {
-            let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-            given.iter().any(|tag| hmac::verify(&key, &signed, tag).is_ok())
-        })
 }
 
 /// A secret that a header holds as it is. An empty secret proves nothing.

@@ -1,11 +1,13 @@
 //! Rows of a database as rows of ours. What does not read as what it should be is `Corrupt`, never a default.
 
 use super::StoreError;
+use super::callbacks::{Backlog, Callback, Logged};
 use super::rows::{
     AccountCounts, AccountFault, Asked, Due, HighWater, Known, Leg, LogRow, NotificationOutcome, NotificationRow,
     Owner, Queue, UnknownRow, WorkCounts, WorkRow, WorkState,
 };
 use crate::domain::audit::{Actor, DaemonPart, Record, Source, What};
+use crate::domain::callback::{Before, Change};
 use crate::domain::content::Channel;
 use crate::domain::delivery::{Delivery, DeliveryFacts};
 use crate::domain::ids::{
@@ -349,4 +351,39 @@ pub(super) fn account_fault(row: &impl Columns) -> Read<AccountFault> {
         final_records: c.int("final_records")?,
         finished: c.flag("finished")?,
     })
+}
+
+pub(super) fn logged(row: &impl Columns) -> Read<Logged> {
+    let LogRow { pos, record } = log(row)?;
+    let c = Cells("log", row);
+    let before = Before {
+        sent: c.opt_read("was_sent", Sent::from_code)?,
+        delivery: c.opt_read("was_delivery", Delivery::from_code)?,
+    };
+    Ok(Logged { pos, record, before, state: c.read("state", State::from_code)? })
+}
+
+pub(super) fn callback(row: &impl Columns) -> Read<Callback> {
+    let (c, l) = (Cells("callback", row), Cells("log", row));
+    Ok(Callback {
+        pos: c.int("pos")?,
+        notification: c.id("notification")?,
+        change: c.read("change", Change::from_code)?,
+        state: c.read("state", State::from_code)?,
+        tries: c.int("tries")?,
+        due_at: c.time("due_at")?,
+        at: l.time("at")?,
+        event_id: l.read("event_id", name(EventId::parse))?,
+        sent: l.opt_read("sent", Sent::from_code)?,
+        delivery: l.opt_read("delivery", Delivery::from_code)?,
+        attempt: l.opt_int("attempt")?,
+        provider: l.opt_read("provider", name(ProviderName::parse))?,
+        outcome: l.opt_read("outcome", OutcomeClass::from_code)?,
+        reason: l.opt_read("reason", Reason::from_code)?,
+    })
+}
+
+pub(super) fn backlog(row: &impl Columns) -> Read<Backlog> {
+    let c = Cells("callback", row);
+    Ok(Backlog { count: c.int("count")?, oldest: c.opt_time("oldest")? })
 }

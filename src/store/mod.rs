@@ -8,6 +8,7 @@
 #[macro_use]
 mod words;
 
+pub mod callbacks;
 mod decode;
 pub mod mark;
 pub mod nodes;
@@ -90,6 +91,9 @@ pub trait Store: Send + Sync {
 
     /// Who else works on this store.
     fn nodes(&self) -> &dyn nodes::Nodes;
+
+    /// What apps are to be told of.
+    fn callbacks(&self) -> &dyn callbacks::Callbacks;
 
     /// Closes all connections; on SQLite also moves the write-ahead log into the file.
     async fn close(&self);

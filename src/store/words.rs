@@ -47,3 +47,55 @@ macro_rules! final_states {
         "('dispatched', 'failed', 'expired', 'cancelled', 'superseded')"
     };
 }
+
+/// Records of a tenant, each with what its notification's record before it told and the state after it. That an attempt
+/// began is no news for an app.
+macro_rules! logged {
+    ($tenant:literal, $after:literal, $up_to:literal) => {
+        concat!(
+            "SELECT pos, ",
+            log_columns!(),
+            ", (SELECT p.sent FROM log AS p WHERE p.notification = l.notification AND p.pos < l.pos ORDER BY p.pos DESC \
+             LIMIT 1) AS was_sent, (SELECT p.delivery FROM log AS p WHERE p.notification = l.notification \
+             AND p.pos < l.pos ORDER BY p.pos DESC LIMIT 1) AS was_delivery, (SELECT p.to_state FROM log AS p \
+             WHERE p.notification = l.notification AND p.pos <= l.pos AND p.to_state IS NOT NULL ORDER BY p.pos DESC \
+             LIMIT 1) AS state FROM log AS l WHERE notification IS NOT NULL AND what <> 'attempt_begun' AND tenant = ",
+            $tenant,
+            " AND pos > ",
+            $after,
+            " AND pos <= ",
+            $up_to,
+            " ORDER BY pos"
+        )
+    };
+}
+
+/// Of each notification the earliest callback that is not settled.
+macro_rules! first_callbacks {
+    ($join:literal, $target:literal, $limit:literal) => {
+        concat!(
+            "SELECT c.pos, c.notification, c.change, c.state, c.tries, c.due_at, l.at, l.event_id, l.sent, l.delivery, \
+             l.attempt, l.provider, l.outcome, l.reason FROM callback AS c ",
+            $join,
+            " log AS l ON l.pos = c.pos WHERE c.target = ",
+            $target,
+            " AND NOT EXISTS (SELECT 1 FROM callback AS e WHERE e.target = c.target \
+             AND e.notification = c.notification AND e.pos < c.pos) ORDER BY c.due_at, c.pos LIMIT ",
+            $limit
+        )
+    };
+}
+
+macro_rules! callback_backlog {
+    ($join:literal, $target:literal) => {
+        concat!(
+            "SELECT (SELECT count(*) FROM callback WHERE target = ",
+            $target,
+            ") AS count, (SELECT l.at FROM callback AS c ",
+            $join,
+            " log AS l ON l.pos = c.pos WHERE c.target = ",
+            $target,
+            " ORDER BY c.pos LIMIT 1) AS oldest"
+        )
+    };
+}

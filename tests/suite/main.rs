@@ -5,6 +5,7 @@
 mod audit;
 mod bounds;
 mod callers;
+mod callbacks;
 mod cli;
 mod crash;
 mod dispatch;

@@ -20,7 +20,7 @@ use crate::support::postgres::Database;
 const LEASE: Duration = Duration::from_secs(6);
 
 /// Nodes that share a database and a provider, `probe`.
-struct Nodes {
+pub struct Nodes {
     database: Database,
     nodes: Vec<Daemon>,
 }
@@ -41,7 +41,7 @@ impl Nodes {
     }
 
     /// The same for any plan.
-    async fn planned(count: usize, plan: Plan) -> Self {
+    pub async fn planned(count: usize, plan: Plan) -> Self {
         let database = Database::fresh().await;
         let plan = plan.postgres(&database).section("node", "name = \"n0\"\nlease = \"6s\"");
         let first = Daemon::prepare(plan.section("dispatch", "start_by = \"2s\""));
@@ -61,12 +61,12 @@ impl Nodes {
         nodes
     }
 
-    async fn launch(&self) {
+    pub async fn launch(&self) {
         futures_util::future::join_all(self.nodes.iter().map(Daemon::launch)).await;
     }
 
     /// One number from the database.
-    async fn number(&self, sql: &'static str) -> i64 {
+    pub async fn number(&self, sql: &'static str) -> i64 {
         let mut connection = self.database.connect().await;
         let row = sqlx::query(sql).fetch_one(&mut connection).await.expect("a row");
         connection.close().await.expect("closes");

@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::net::UnixDatagram;
 
 use crate::support::daemon::{Daemon, Plan, event_to, write_secret};
+use crate::support::hook::SECRET;
 use crate::support::pki::Pki;
 use crate::support::smtp_oracle::{Act, Script, SmtpOracle, Stage};
 
@@ -117,6 +118,7 @@ async fn the_example_configuration_has_no_mistakes() {
     for secret in ["twilio.token", "telnyx.key", "relay.password"].into_iter().chain(hooks) {
         write_secret(&daemon.path(secret), "whsec_eA==");
     }
+    write_secret(&daemon.path("shop.hook"), SECRET);
     fs::copy(Pki::new().roots(), daemon.path("relay-ca.pem")).expect("copied");
     fs::create_dir(daemon.path("templates")).expect("made");
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.toml");

@@ -13,6 +13,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 
 use crate::support::daemon::{Answer, Daemon, PASSWORD, Place, Plan, RECEIPT_SECRET, event_to, wait};
+use crate::support::hook::{Hook, SECRET};
 use crate::support::http_oracle::{HttpOracle, Reply};
 use crate::support::pki::Pki;
 use crate::support::port::refusing;
@@ -60,10 +61,11 @@ fn link() -> String {
     format!("https://app.example.org/reset?token={LINK_TOKEN}")
 }
 
-fn plan(vendor: &HttpOracle, untrusted: &SmtpOracle, relay: &SmtpOracle, pki: &Pki) -> Plan {
+fn plan(vendor: &HttpOracle, hook: &Hook, untrusted: &SmtpOracle, relay: &SmtpOracle, pki: &Pki) -> Plan {
     let closed = refusing();
     let mut plan = Plan::plain().sms(&["good"]).file("talkative.toml", MANIFEST);
     plan = plan.file("api.key", &format!("{API_KEY}\n")).file("hook", &format!("{HOOK}\n"));
+    plan = plan.file("hook.secret", SECRET).toml(&hook.section(""));
     for (country, provider, _) in NUMBERS {
         plan = plan.toml(&format!("[[routes.country]]\ncountry = \"{country}\"\nsms = [\"{provider}\"]"));
     }
@@ -96,9 +98,10 @@ fn plan(vendor: &HttpOracle, untrusted: &SmtpOracle, relay: &SmtpOracle, pki: &P
 }
 
 /// The files of a daemon's directory that are there to hold a secret.
-const KEPT_SECRET: [&str; 9] = [
+const KEPT_SECRET: [&str; 10] = [
     "api.key",
     "hook",
+    "hook.secret",
     "receipt.secret",
     "smtp.password",
     "sealing.keys",
@@ -288,6 +291,7 @@ fn secrets(daemon: &Daemon) -> Vec<Secret> {
         Secret::text("the provider's key", API_KEY),
         Secret::text("the password of receipts", HOOK),
         Secret::text("the secret of receipts", RECEIPT_SECRET),
+        Secret::text("the secret of callbacks", SECRET.trim_start_matches("whsec_")),
         Secret::text("what is out of place", STRAY),
         Secret::text("the mail address", PERSON),
         Secret::text("the relay's password", PASSWORD),
@@ -329,7 +333,10 @@ async fn live(place: &Place) {
     let refusing = Script::starttls(pki.good()).login("shop", PASSWORD);
     let refusal = Act::Reply("535 5.7.8 CANARYstray777 is not your password");
     let relay = SmtpOracle::start(refusing.on(Stage::Auth, refusal)).await;
-    let daemon = start(plan(&vendor, &untrusted, &relay, &pki), place).await;
+    // An app that does not take what it is told at first, and says too much about it.
+    let hook = Hook::start().await;
+    hook.oracle.play([Reply::json(500, json!({ "secret": SECRET, "code": CODE })), Reply::status(200)]);
+    let daemon = start(plan(&vendor, &hook, &untrusted, &relay, &pki), place).await;
     let mut said = Said::default();
 
     let mut ids = vec![];
@@ -369,6 +376,12 @@ async fn live(place: &Place) {
     }
     for n in [1, 3, 4, 5] {
         daemon.wait_for_state(&ids[n], "cancelled").await;
+    }
+    let told = hook.wait_for(ids.len()).await;
+    assert!(told.len() > ids.len(), "one was told again");
+    for seen in hook.oracle.requests() {
+        said.heard("a callback", &seen.body);
+        said.heard("a callback, headers", format!("{} {:?}", seen.path, seen.headers).as_bytes());
     }
     assert_eq!(sealed(&daemon, place).await, 0, "of what is over not even the sealed form is kept");
     said.look(&daemon, place, "when they are over").await;

@@ -13,6 +13,7 @@ macro_rules! on_both {
     };
 }
 
+mod callbacks;
 mod file;
 mod parity;
 mod postgres;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Which rooms a room may use besides itself. `*` is every room.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("domain", &[]),
     ("clock", &["domain"]),
     ("document", &[]),
@@ -20,6 +20,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("render", &["domain"]),
     ("audit", &["ledger", "store", "domain"]),
     ("dispatch", &["ledger", "provider", "domain", "clock", "metrics", "store"]),
+    ("callback", &["store", "provider", "domain", "clock", "metrics"]),
     ("http", &["ledger", "audit", "render", "provider", "domain", "vault", "metrics", "clock", "store"]),
     ("config", &["domain", "document"]),
     ("keys", &["domain", "document", "clock"]),

@@ -1,16 +1,13 @@
 //! Reading a provider's answer to a send. Whatever no rule and no default tells is `unknown`.
 
-use std::time::Duration;
-
-use chrono::DateTime;
-use http::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use http::header::{HeaderMap, HeaderValue};
 
 use super::reader::{Reader, plain_each};
 use crate::document::{Table, Value};
 use crate::domain::ids::ProviderMessageId;
 use crate::domain::outcome::{Outcome, OutcomeClass, Reason};
-use crate::domain::retry::RETRY_AFTER_CAP;
 use crate::domain::time::Timestamp;
+use crate::provider::http_client::retry_after;
 
 /// An answer whose status line came whole.
 pub struct Answer<'a> {
@@ -272,14 +269,4 @@ fn read_statuses(reader: &Reader, value: Value) -> Vec<Status> {
     };
     let wanted = "must be a status from 200 to 599, \"2xx\", \"4xx\", \"5xx\", or a list of these";
     statuses.unwrap_or_else(|| reader.none(&place, wanted).unwrap_or_default())
-}
-
-/// `Retry-After` as seconds or as a date (RFC 9110 section 10.2.3), at most [`RETRY_AFTER_CAP`].
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => Timestamp::from_micros(DateTime::parse_from_rfc2822(text).ok()?.timestamp_micros()).since(now),
-    };
-    Some(wait.min(RETRY_AFTER_CAP))
 }

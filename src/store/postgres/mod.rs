@@ -11,6 +11,7 @@
 //! Prepared statements live on the connection, so a pooler in front of the server must pool sessions, not transactions.
 
 mod bind;
+pub mod callbacks;
 mod fault;
 mod fitness;
 mod nodes;
@@ -29,6 +30,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::time::timeout;
 
+use super::callbacks::Callbacks;
 use super::nodes::Nodes;
 use super::{Reader, Store, StoreError, Transaction, new_incarnation};
 use fault::{connect_fault, migrate_fault, sql_fault};
@@ -45,6 +47,8 @@ const START_MAX: Duration = Duration::from_secs(60);
 const NETWORK: Duration = Duration::from_secs(2);
 /// A statement of a reader may be an accounting over everything.
 const READING_MAX: Duration = Duration::from_secs(60);
+/// Connections for callbacks, at most.
+const CALLBACK_WIRES: usize = 2;
 /// How long a transaction may wait for its next statement: a process that was stopped for longer loses it.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
@@ -70,6 +74,7 @@ pub struct PostgresStore {
     writers: Arc<Wires>,
     reader: PostgresReader,
     nodes: Neighbourhood,
+    callbacks: Arc<Wires>,
 }
 
 impl PostgresStore {
@@ -114,9 +119,10 @@ impl PostgresStore {
             ("idle_in_transaction_session_timeout", millis(IDLE_MAX)),
         ]);
         let most = |connections: u32| connections.max(1) as usize;
+        let callbacks = Wires::writing(writing.clone(), CALLBACK_WIRES, statement + NETWORK);
         let writers = Wires::writing(writing.options(PLANS), most(options.writers), statement + NETWORK);
         let readers = Wires::reading(reading, most(options.readers), READING_MAX + NETWORK);
-        Ok(Self { writers, reader: PostgresReader::new(readers), nodes })
+        Ok(Self { writers, reader: PostgresReader::new(readers), nodes, callbacks })
     }
 }
 
@@ -181,8 +187,13 @@ impl Store for PostgresStore {
         self
     }
 
+    fn callbacks(&self) -> &dyn Callbacks {
+        self
+    }
+
     async fn close(&self) {
         self.nodes.close().await;
+        self.callbacks.close().await;
         self.writers.close().await;
         self.reader.close().await;
     }

@@ -5,6 +5,7 @@
 
 mod batch;
 mod bound;
+mod callbacks;
 mod checkpoint;
 mod fault;
 mod nodes;
@@ -26,6 +27,7 @@ use sqlx::sqlite::{
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::callbacks::Callbacks;
 use super::decode::Columns;
 use super::nodes::Nodes;
 use super::{Reader, Store, StoreError, Transaction, new_incarnation};
@@ -178,13 +180,8 @@ impl SqliteStore {
     }
 }
 
-#[async_trait]
-impl Store for SqliteStore {
-    fn writers(&self) -> usize {
-        1
-    }
-
-    async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
+impl SqliteStore {
+    async fn transaction(&self) -> Result<SqliteTransaction, StoreError> {
         let mut writer: OwnedMutexGuard<Writer> = self.writer.clone().lock_owned().await;
         writer.idle().await?;
         writer.open = true;
@@ -194,7 +191,18 @@ impl Store for SqliteStore {
             writer.undo().await;
             return Err(sql_fault(&e));
         }
-        Ok(Box::new(SqliteTransaction::new(writer, self.clock.now())))
+        Ok(SqliteTransaction::new(writer, self.clock.now()))
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn writers(&self) -> usize {
+        1
+    }
+
+    async fn begin(&self) -> Result<Box<dyn Transaction>, StoreError> {
+        Ok(Box::new(self.transaction().await?))
     }
 
     fn reader(&self) -> &dyn Reader {
@@ -202,6 +210,10 @@ impl Store for SqliteStore {
     }
 
     fn nodes(&self) -> &dyn Nodes {
+        self
+    }
+
+    fn callbacks(&self) -> &dyn Callbacks {
         self
     }
 

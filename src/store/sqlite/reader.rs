@@ -33,7 +33,7 @@ impl SqliteReader {
         self.pool.close().await;
     }
 
-    async fn all<T>(
+    pub(super) async fn all<T>(
         &self,
         statement: Statement,
         read: impl Fn(&SqliteRow) -> Result<T, StoreError>,
@@ -42,7 +42,7 @@ impl SqliteReader {
         rows.iter().map(read).collect()
     }
 
-    async fn one<T>(
+    pub(super) async fn one<T>(
         &self,
         statement: Statement,
         read: impl Fn(&SqliteRow) -> Result<T, StoreError>,

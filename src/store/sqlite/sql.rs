@@ -226,6 +226,31 @@ pub(super) const WORK_COUNTS: &str =
 
 pub(super) const LIVE: &str = "SELECT id FROM work WHERE id > ?1 ORDER BY id LIMIT ?2";
 
+/// Parameters: target, position.
+pub(super) const ENLIST_TARGET: &str =
+    "INSERT INTO callback_target (name, pos) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+pub(super) const TARGET_PLACE: &str = "SELECT pos FROM callback_target WHERE name = ?1";
+/// Parameters: target, from, to.
+pub(super) const MOVE_TARGET: &str = "UPDATE callback_target SET pos = ?3 WHERE name = ?1 AND pos = ?2";
+
+/// Parameters: tenant, after position, up to position.
+pub(super) const LOGGED: &str = logged!("?1", "?2", "?3");
+
+pub(super) const INSERT_CALLBACKS: &str = "\
+     INSERT INTO callback (target, pos, notification, change, state, tries, due_at) \
+     SELECT ?1, j.value->>0, unhex(j.value->>1), j.value->>2, j.value->>3, 0, j.value->>4 FROM jsonb_each(?2) AS j";
+
+/// Parameters: target, limit.
+pub(super) const FIRST_CALLBACKS: &str = first_callbacks!("CROSS JOIN", "?1", "?2");
+
+pub(super) const DELETE_CALLBACKS: &str =
+    "DELETE FROM callback WHERE target = ?1 AND pos IN (SELECT value->>0 FROM jsonb_each(?2))";
+pub(super) const POSTPONE_CALLBACKS: &str = "\
+     UPDATE callback SET tries = j.value->>1, due_at = j.value->>2 FROM jsonb_each(?2) AS j \
+     WHERE callback.target = ?1 AND callback.pos = j.value->>0";
+
+pub(super) const CALLBACK_BACKLOG: &str = callback_backlog!("CROSS JOIN", "?1");
+
 /// The statements that every notification passes: none of them may read a table from end to end.
 pub fn hot() -> impl Iterator<Item = &'static str> {
     let batched = [&INSERT_NOTIFICATIONS, &UPDATE_NOTIFICATIONS, &INSERT_WORK, &UPDATE_WORK, &APPEND];
@@ -281,4 +306,13 @@ pub const RARE: &[&str] = &[
     ACCOUNT_FAULTS,
     WORK_COUNTS,
     LIVE,
+    ENLIST_TARGET,
+    TARGET_PLACE,
+    MOVE_TARGET,
+    LOGGED,
+    INSERT_CALLBACKS,
+    FIRST_CALLBACKS,
+    DELETE_CALLBACKS,
+    POSTPONE_CALLBACKS,
+    CALLBACK_BACKLOG,
 ];

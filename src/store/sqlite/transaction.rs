@@ -49,7 +49,7 @@ impl SqliteTransaction {
         }
     }
 
-    async fn run(&mut self, statement: Statement) -> Result<u64, StoreError> {
+    pub(super) async fn run(&mut self, statement: Statement) -> Result<u64, StoreError> {
         if let Some(fault) = self.failed {
             return Err(fault);
         }

@@ -8,6 +8,7 @@ use sendonce::clock::ManualClock;
 use sendonce::domain::ids::{BootId, NodeName};
 use sendonce::domain::time::Timestamp;
 use sendonce::node::{EnrolError, Member};
+use sendonce::store::callbacks::Callbacks;
 use sendonce::store::nodes::{Enrolled, Identity, Nodes as NodesOfStore, Renewed, Rung};
 use sendonce::store::rows::Queue;
 use sendonce::store::{Reader, Store, StoreError, Transaction};
@@ -48,6 +49,10 @@ impl Store for Script {
 
     fn nodes(&self) -> &dyn NodesOfStore {
         self
+    }
+
+    fn callbacks(&self) -> &dyn Callbacks {
+        panic!("nobody is told here")
     }
 
     async fn close(&self) {}

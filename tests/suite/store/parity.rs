@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sendonce::store::postgres::sql as pg;
+use sendonce::store::postgres::{callbacks, sql as pg};
 use sqlx::{Connection as _, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::*;
@@ -103,7 +103,7 @@ async fn both_backends_have_migrations_of_the_same_numbers() {
 async fn every_statement_is_accepted_by_its_database() {
     let bed = Bed::postgres().await;
     let mut connection = bed.database().connect().await;
-    for text in pg::ALL {
+    for text in pg::ALL.iter().chain(callbacks::STATEMENTS) {
         let prepared = connection.execute(sqlx::AssertSqlSafe(format!("PREPARE s AS {text}"))).await;
         assert!(prepared.is_ok(), "{text}\n{prepared:?}");
         connection.execute("DEALLOCATE s").await.expect("deallocates");

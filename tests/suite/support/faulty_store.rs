@@ -12,6 +12,7 @@ use sendonce::clock::{Clock as _, ManualClock};
 use sendonce::domain::ids::{BootId, KeyedHash, NodeName, NotificationId, ProviderMessageId, ProviderName, Tenant};
 use sendonce::domain::receipt::Receipt;
 use sendonce::domain::time::Timestamp;
+use sendonce::store::callbacks::Callbacks;
 use sendonce::store::nodes::{Enrolled, Nodes, Renewed, Rung};
 use sendonce::store::postgres::{PostgresOptions, PostgresStore};
 use sendonce::store::rows::{
@@ -158,6 +159,10 @@ impl Store for FaultyStore {
 
     fn nodes(&self) -> &dyn Nodes {
         self
+    }
+
+    fn callbacks(&self) -> &dyn Callbacks {
+        self.inner.callbacks()
     }
 
     async fn close(&self) {

@@ -10,6 +10,8 @@ pub mod disk;
 pub mod faulty_provider;
 pub mod faulty_store;
 
+#[allow(dead_code, reason = "the app offers more than each topic uses")]
+pub mod hook;
 #[allow(dead_code, reason = "the oracle offers more than each topic uses")]
 pub mod http_oracle;
 pub mod pki;
