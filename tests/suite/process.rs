@@ -120,9 +120,9 @@ async fn the_example_configuration_has_no_mistakes() {
     }
     write_secret(&daemon.path("shop.hook"), SECRET);
     fs::copy(Pki::new().roots(), daemon.path("relay-ca.pem")).expect("copied");
-    fs::create_dir(daemon.path("templates")).expect("made");
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.toml");
-    let text = fs::read_to_string(example).expect("a file").replace("/var/lib/sendonce/", "");
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
+    let text = fs::read_to_string(format!("{config}/example.toml")).expect("a file").replace("/var/lib/sendonce/", "");
+    let text = text.replace("dir = \"templates\"", &format!("dir = \"{config}/templates\""));
     fs::write(daemon.config(), text).expect("written");
     let file = daemon.config();
     let dir = daemon.path("");
