@@ -104,9 +104,11 @@ impl Link {
 
     async fn wait(&self) -> Result<Place, Outcome> {
         let mut standing = self.standing.subscribe();
+        let mut now = standing.borrow_and_update().clone();
         let mut fresh = false;
+        // After the look, so that the end of the first try is news.
+        self.start();
         loop {
-            let now = standing.borrow_and_update().clone();
             match now {
                 Standing::Bound { submits, places, doubt } => {
                     // Closed when the session has ended: then the standing changes.
@@ -125,6 +127,7 @@ impl Link {
             if standing.changed().await.is_err() {
                 return Err(Outcome::never_began(Reason::Draining));
             }
+            now = standing.borrow_and_update().clone();
             fresh = true;
         }
     }

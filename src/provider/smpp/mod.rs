@@ -104,7 +104,6 @@ impl SmppProvider {
         let Address::Sms(to) = &dispatch.to else { return Err(bad(Reason::BadAddress)) };
         let text = Text::new(dispatch.content.sms.as_ref().ok_or(bad(Reason::BadContent))?);
         gate.check()?;
-        self.link.start();
         for _ in 0..HANDOVERS {
             let place = self.link.place().await?;
             let validity = text::validity(self.account.settings.validity, gate.now(), gate.remaining());

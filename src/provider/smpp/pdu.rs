@@ -10,7 +10,9 @@ use rusmpp::encode::{Encode as _, Length as _};
 use rusmpp::pdus::{BindTransceiver, SubmitSm};
 use rusmpp::tlvs::MessageSubmissionRequestTlvValue;
 use rusmpp::types::{AnyOctetString, COctetString, EmptyOrFullCOctetString, OctetString};
-use rusmpp::values::{DataCoding, InterfaceVersion, MessagePayload, Npi, RegisteredDelivery, ServiceType, Ton};
+use rusmpp::values::{
+    DataCoding, EsmClass, InterfaceVersion, MessagePayload, Npi, RegisteredDelivery, ServiceType, Ton,
+};
 use rusmpp::{Command, CommandStatus, Pdu};
 use secrecy::ExposeSecret as _;
 use zeroize::Zeroizing;
@@ -146,6 +148,8 @@ impl Requests {
             .source_addr(filled(&settings.source.address, SmppError::Source)?)
             .dest_addr_ton(Ton::International)
             .dest_addr_npi(Npi::Isdn)
+            // The crate's default would be that of an acknowledgement between handsets.
+            .esm_class(EsmClass::from(0))
             // Section 5.2.17: a receipt for the final outcome, good or bad.
             .registered_delivery(RegisteredDelivery::from(1))
             .build();

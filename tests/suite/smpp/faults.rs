@@ -115,7 +115,7 @@ async fn play(cell: Cell, pki: &Pki) -> Option<String> {
     let mut timeouts = settings.timeouts;
     match (expected.1, stage) {
         (Reason::StalledBeforeCommit, _) => timeouts.connect = Duration::from_secs(2),
-        (Reason::AnswerTimeout, _) => (timeouts.response, timeouts.command) = (BRIEF, BRIEF),
+        (Reason::AnswerTimeout, _) => (timeouts.response, timeouts.command) = (BRIEF, BRIEF / 3),
         _ => {}
     }
     let stand = Stand::new(SmppSettings { timeouts, ..settings });

@@ -468,13 +468,13 @@ fn read_submit(body: &[u8]) -> Submitted {
     read.source = (fields.octet(), fields.octet(), fields.text());
     read.destination = (fields.octet(), fields.octet(), fields.text());
     read.esm_class = fields.octet();
-    (fields.octet(), fields.octet());
+    assert_eq!((fields.octet(), fields.octet()), (0, 0), "protocol_id and priority_flag");
     assert_eq!(fields.text(), "", "delivery is not scheduled");
     read.validity = fields.text();
     read.registered = fields.octet();
-    fields.octet();
+    assert_eq!(fields.octet(), 0, "replace_if_present_flag");
     read.coding = fields.octet();
-    fields.octet();
+    assert_eq!(fields.octet(), 0, "sm_default_msg_id");
     let length = usize::from(fields.octet());
     let (message, mut rest) = fields.0.split_at(length);
     read.message = message.to_vec();
