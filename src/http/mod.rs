@@ -7,6 +7,7 @@ pub mod admin;
 pub mod auth;
 pub mod headers;
 pub mod problem;
+pub mod receipts;
 pub mod server;
 
 mod admission;
@@ -18,7 +19,6 @@ mod hooks;
 mod judge;
 mod notifications;
 mod openapi;
-mod receipts;
 mod request;
 mod resolve;
 mod stall;
