@@ -194,6 +194,7 @@ mod tests {
             "audit export --format csv --from 2026-11-01T00:00:00Z --what accepted --output x.csv",
             "audit account --json",
             "config check x.toml --credentials secrets",
+            "providers list --json --config x.toml",
             "providers show twilio",
             "providers test twilio --to +84901234567 --config x.toml",
             "keys new --tenant shop --role sender --role auditor",

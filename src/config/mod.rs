@@ -16,12 +16,13 @@ mod store;
 use std::path::{Path, PathBuf};
 
 use crate::document::{Document, Mistake, Place, Table};
+use crate::domain::route::RouteTable;
 
 pub use policy::{Admission, Dispatch, Limit, Retention, TenantSettings};
 pub use provider::{
     Breaker, Http, Kind, Lane, ManifestSource, Override, ProviderSettings, Sandbox, Setting, Smtp, SmtpTls,
 };
-pub use route::{Country, Routes};
+pub use route::Country;
 pub use secret::Environment;
 pub use server::{Keys, Listen, Log, LogFormat, Node, Server, Templates, VaultKeys};
 pub use store::{Store, StorePlace};
@@ -50,7 +51,7 @@ pub struct Settings {
     /// `[templates]`: where message templates are.
     pub templates: Templates,
     /// `[routes]`: which providers serve which addresses.
-    pub routes: Routes,
+    pub routes: RouteTable,
     /// `[provider.NAME]`: in the order of their names.
     pub providers: Vec<ProviderSettings>,
     /// `[log]`: what is logged and how.
@@ -116,12 +117,12 @@ impl Settings {
             tenants: TenantSettings::read_all(&mut root),
             templates: Templates::read(root.section("templates"), &context),
             providers: ProviderSettings::read_all(&mut root, &context),
-            routes: Routes::default(),
+            routes: RouteTable::default(),
             log: Log::read(root.section("log")),
             place: Place::of_file(file),
             advice: vec![],
         };
-        settings.routes = Routes::read(root.section("routes"), &settings.providers);
+        settings.routes = route::read(root.section("routes"), &settings.providers);
         settings.advice = check::advice(&settings, &root);
         root.finish();
         let mistakes = mistakes.take();

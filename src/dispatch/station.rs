@@ -7,8 +7,10 @@ use tokio::sync::Notify;
 
 use crate::domain::ids::{KeyedHash, ProviderName};
 use crate::domain::outcome::{Outcome, Reason};
+use crate::metrics::{ByProvider, ByProviderState, Metrics};
 use crate::provider::{Abilities, Provider};
 
+use super::LaneView;
 use super::breaker::{Breaker, BreakerSettings, Change, Standing};
 use super::rate::Rate;
 
@@ -44,6 +46,8 @@ struct Load {
     breaker: Breaker,
     rate: Rate,
     in_flight: u32,
+    /// What the metrics were told last.
+    shown: Option<(Standing, u32)>,
 }
 
 /// One attempt's place in the lane; dropping it makes room.
@@ -58,12 +62,19 @@ impl Drop for Slot {
     }
 }
 
+impl Load {
+    fn closed_for(&self, now: Duration) -> Duration {
+        self.rate.ready_at(now).max(self.breaker.half_open_at(now).unwrap_or(now)).saturating_sub(now)
+    }
+}
+
 impl Station {
     pub(super) fn new(provider: Arc<dyn Provider>, settings: &LaneSettings) -> Self {
         let load = Load {
             breaker: Breaker::new(settings.breaker, settings.concurrency),
             rate: Rate::new(settings.rate, settings.burst),
             in_flight: 0,
+            shown: None,
         };
         let abilities = Arc::new(provider.abilities().clone());
         Self { provider, abilities, freed: Notify::new(), load: Mutex::new(load) }
@@ -85,8 +96,7 @@ impl Station {
 
     /// How long nothing can begin for another reason than the attempts under way.
     pub(super) fn closed_for(&self, now: Duration) -> Duration {
-        let load = self.load();
-        load.rate.ready_at(now).max(load.breaker.half_open_at(now).unwrap_or(now)).saturating_sub(now)
+        self.load().closed_for(now)
     }
 
     /// Takes places for attempts that begin now.
@@ -101,12 +111,39 @@ impl Station {
         self.load().breaker.standing(now)
     }
 
-    pub(super) fn admits(&self, now: Duration) -> bool {
-        self.load().breaker.admits(now)
+    /// The same, told to the metrics too.
+    pub(super) fn show(&self, metrics: &Metrics, now: Duration) -> Standing {
+        let mut load = self.load();
+        let standing = load.breaker.standing(now);
+        let told = Some((standing, load.breaker.limit(now)));
+        if load.shown != told {
+            load.shown = told;
+            let provider = || self.name().to_string();
+            for state in Standing::ALL {
+                let label = ByProviderState { provider: provider(), state: state.code() };
+                metrics.breaker.get_or_create(&label).set((state == standing).into());
+            }
+            let label = ByProvider { provider: provider() };
+            metrics.permits.get_or_create(&label).set(load.breaker.limit(now).into());
+        }
+        standing
     }
 
-    pub(super) fn in_flight(&self) -> u32 {
-        self.load().in_flight
+    /// How it does at `now`.
+    pub(super) fn view(&self, now: Duration) -> LaneView {
+        let load = self.load();
+        LaneView {
+            provider: self.name().clone(),
+            channel: self.provider.channel(),
+            breaker: load.breaker.standing(now),
+            permits: load.breaker.limit(now),
+            in_flight: load.in_flight,
+            closed_for: load.closed_for(now),
+        }
+    }
+
+    pub(super) fn admits(&self, now: Duration) -> bool {
+        self.load().breaker.admits(now)
     }
 
     /// Learns from an outcome, and tells people where they are needed.

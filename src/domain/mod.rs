@@ -13,5 +13,6 @@ pub mod outcome;
 pub mod receipt;
 pub mod retry;
 pub mod role;
+pub mod route;
 pub mod strict_json;
 pub mod time;

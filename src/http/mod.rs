@@ -15,6 +15,7 @@ mod forms;
 mod judge;
 mod notifications;
 mod openapi;
+mod providers;
 mod receipts;
 mod request;
 mod resolve;
@@ -43,6 +44,7 @@ use crate::vault::IndexKey;
 pub use auth::{Authenticate, Principal, Role, Roles};
 pub use openapi::document;
 use problem::Problem;
+pub use providers::{Lane, Lanes};
 
 /// What the handlers work with.
 pub struct Api {
@@ -58,6 +60,8 @@ pub struct Api {
     pub authenticate: Arc<dyn Authenticate>,
     /// The providers, for their receipts.
     pub providers: HashMap<ProviderName, Arc<dyn Provider>>,
+    /// How their lanes do.
+    pub lanes: Lanes,
     /// Counters.
     pub metrics: Metrics,
     /// The time.

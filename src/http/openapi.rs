@@ -10,7 +10,7 @@ use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, audit, cancel, forms, notifications, receipts, resolve, unknown};
+use super::{Api, audit, cancel, forms, notifications, providers, receipts, resolve, unknown};
 
 fn head() -> OpenApi {
     let info = InfoBuilder::new()
@@ -42,6 +42,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(resolve::resolve))
         .routes(routes!(unknown::list))
         .routes(routes!(resolve::resolve_many))
+        .routes(routes!(providers::list))
         .routes(routes!(audit::export))
         .routes(routes!(audit::account))
         .routes(routes!(receipts::post, receipts::get))
@@ -105,6 +106,7 @@ mod tests {
             "get /v1/notifications/{id}: 200 304 400 401 403 404 429 503",
             "post /v1/notifications/{id}/cancel: 200 401 403 404 503",
             "post /v1/notifications/{id}/resolve: 200 400 401 403 404 408 409 413 415 503",
+            "get /v1/providers: 200 400 401 403 503",
             "get /v1/receipts/{provider}: 200 400 401 404 503",
             "post /v1/receipts/{provider}: 200 400 401 404 408 413 503",
             "get /v1/unknown: 200 400 401 403 503",

@@ -21,6 +21,7 @@ mod process;
 mod promise;
 mod proof;
 mod real_smtp;
+mod routing;
 mod sandbox;
 mod secrets;
 mod smtp;

@@ -64,7 +64,7 @@ fn plan(vendor: &HttpOracle, untrusted: &SmtpOracle, relay: &SmtpOracle, pki: &P
     let mut plan = Plan::plain().sms(&["good"]).file("talkative.toml", MANIFEST);
     plan = plan.file("api.key", &format!("{API_KEY}\n")).file("hook", &format!("{HOOK}\n"));
     for (country, provider, _) in NUMBERS {
-        plan = plan.toml(&format!("[[routes.country]]\ncountry = \"{country}\"\nsms = [\"{provider}\"]"));
+        plan = plan.toml(&format!("[[routes.rule]]\ncountries = [\"{country}\"]\nsms = [\"{provider}\"]"));
     }
     for (name, url) in [
         ("good", format!("{}/good", vendor.url())),

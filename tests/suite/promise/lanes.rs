@@ -137,7 +137,7 @@ async fn providers_that_hang_or_refuse_do_not_hold_up_the_messages_of_another() 
         .http_with("hanging", &hanging.url(), &[], "timeout = \"30s\"\nconcurrency = 4")
         .http("down", &down, &[])
         .http("good", &good.url(), &[])
-        .section("routes", "sms = [\"good\"]\ncountry = [ { country = \"VN\", sms = [\"hanging\"] }, { country = \"US\", sms = [\"down\"] } ]");
+        .section("routes", "sms = [\"good\"]\nrule = [ { countries = [\"VN\"], sms = [\"hanging\"] }, { countries = [\"US\"], sms = [\"down\"] } ]");
     let daemon = Daemon::start(plan).await;
     let to = |id: String, number: String| {
         let mut event = event(&id);
