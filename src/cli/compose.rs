@@ -370,6 +370,7 @@ impl Assembly {
                 answer_time: settings.server.request_timeout,
                 max_sms_parts: settings.admission.max_sms_parts,
             },
+            statements: Arc::new(Semaphore::new(1)),
             waiters: Arc::new(Semaphore::new(LONG_POLLS)),
             stopping,
         })

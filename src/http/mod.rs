@@ -20,6 +20,7 @@ mod receipts;
 mod request;
 mod resolve;
 mod stall;
+mod statements;
 mod trace;
 mod unknown;
 mod view;
@@ -68,6 +69,8 @@ pub struct Api {
     pub clock: SharedClock,
     /// Bounds.
     pub limits: Limits,
+    /// How many comparisons with a provider's list may be made at once.
+    pub statements: Arc<Semaphore>,
     /// How many long polls may wait at once.
     pub waiters: Arc<Semaphore>,
     /// Becomes `true` when the daemon stops: long polls answer at once.

@@ -10,6 +10,7 @@ pub mod sandbox;
 pub mod signature;
 pub mod smtp;
 mod sns;
+pub mod statement;
 pub mod template;
 
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::domain::outcome::{LookupAnswer, Outcome};
 use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
 use gate::Gate;
+use statement::Statement;
 
 /// One configured provider.
 ///
@@ -51,6 +53,11 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// [`ReceiptError`] when the origin is not proven or the body does not read.
     async fn receipts(&self, request: &ReceiptRequest, now: Timestamp) -> Result<Vec<Receipt>, ReceiptError>;
+
+    /// The provider's own list of messages; `None` where it has none.
+    fn statement(&self) -> Option<&dyn Statement> {
+        None
+    }
 }
 
 /// What a provider lets us do after a lost answer.

@@ -26,6 +26,7 @@ mod sandbox;
 mod secrets;
 mod smtp;
 mod speed;
+mod statement;
 mod store;
 mod support;
 mod tidy;

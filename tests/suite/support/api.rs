@@ -222,6 +222,7 @@ impl App {
             lanes: lanes(&provider),
             metrics: metrics.clone(),
             clock: shared,
+            statements: Arc::new(Semaphore::new(1)),
             limits: Limits { body: 8192, ..Limits::default() },
             waiters: waiters.clone(),
             stopping: stopping.clone(),
