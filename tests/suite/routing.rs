@@ -139,7 +139,9 @@ async fn the_route_of_a_kind_and_a_country_stands_above_that_of_either_and_these
          [[routes.rule]]\ncountries = [\"DE\"]\nkinds = [\"login\"]\nsms = []",
     );
     let daemon = Daemon::prepare(plan);
-    add_kind(&daemon, "login");
+    for kind in ["password_reset", "login"] {
+        add_kind(&daemon, kind);
+    }
     daemon.launch().await;
     let to = |kind: &str, number: &str, id: &str| {
         let mut event = event_to(id, json!([{ "sms": number }]), json!({ "code": "493021" }));

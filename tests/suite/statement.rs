@@ -1,6 +1,8 @@
 //! `sendonce statement`, held against the real daemon and a provider that keeps a list of what it took: each side is told
 //! what only the other knows, and what the list shows settles.
 
+mod hours;
+
 use std::collections::BTreeMap;
 use std::process::Output;
 use std::sync::{Arc, Mutex};
@@ -9,7 +11,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use crate::promise::sends;
-use crate::support::daemon::{Daemon, EAGER, Plan, Strategy, event, phone, reference};
+use crate::support::daemon::{Daemon, Plan, Strategy, event, phone, reference};
 use crate::support::http_oracle::{HttpOracle, Reply, Seen};
 
 /// Stands in every message of the list, where texts stand.
@@ -34,7 +36,7 @@ fn now() -> f64 {
 
 impl Vendor {
     /// Of `events`, `lost-…` are taken and their answers lost, `gone-…` are answered and not listed, `void-…` neither,
-    /// `refused-…` are listed and refused, and all others listed and answered.
+    /// `refused-…` are listed and refused, `twice-…` are as `lost-…` and recognised when they come again, and all others listed and answered.
     async fn start(events: &[&str]) -> Self {
         let oracle = HttpOracle::start().await;
         let books: Arc<Mutex<Books>> = Arc::default();
@@ -83,12 +85,15 @@ fn list(books: &Books, seen: &Seen) -> Reply {
 fn take(books: &mut Books, seen: &Seen, names: &[(String, String)]) -> Reply {
     let name = names.iter().find(|(number, _)| seen.contains(number)).map_or("", |(_, name)| name.as_str());
     let id = format!("m-{name}");
+    if name.starts_with("twice") && books.messages.iter().any(|message| message["id"] == id.as_str()) {
+        return Reply::json(200, json!({ "id": id }));
+    }
     if !name.starts_with("gone") && !name.starts_with("void") {
         let message = json!({ "ref": reference(seen), "id": id, "at": now(), "to": phone(name), "text": CANARY });
         books.messages.push(message);
     }
     match name.split('-').next() {
-        Some("lost" | "void") => Reply::Close,
+        Some("lost" | "void" | "twice") => Reply::Close,
         Some("refused") => Reply::json(400, "{}"),
         _ => Reply::json(201, json!({ "id": id })),
     }
@@ -237,11 +242,28 @@ async fn what_was_taken_for_refused_and_stands_in_the_list_is_known_to_be_sent_f
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_was_repeated_under_the_providers_dedupe_stands_for_both_attempts() {
+    let vendor = Vendor::start(&["twice-1"]).await;
+    let plan = Plan::new().http("probe", &vendor.oracle.url(), &[Strategy::List, Strategy::Dedupe]).sms(&["probe"]);
+    let daemon = Daemon::start(plan).await;
+    let ids = send_all(&daemon, &["twice-1"]).await;
+    assert_eq!(daemon.status(&ids["twice-1"]).await["attempts"].as_array().map(Vec::len), Some(2));
+    let (output, lines) = compare(&daemon, "probe", "1h");
+    let done = lines.last().expect("a line");
+    assert_eq!(
+        (output.status.code(), &done["attempts"], &done["matched"]),
+        (Some(0), &json!(2), &json!(1)),
+        "{output:?}"
+    );
+    daemon.audit_closes().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_compared_is_refused_with_its_reason() {
     let vendor = Vendor::start(&[]).await;
     let plan =
         Plan::new().http("probe", &vendor.oracle.url(), &[Strategy::List]).http("mute", &vendor.oracle.url(), &[]);
-    let daemon = Daemon::start(plan.sms(&["probe"]).section("dispatch", EAGER)).await;
+    let daemon = Daemon::start(plan.sms(&["probe"])).await;
     for (provider, from, told) in [
         ("nobody", "1h", "Not found"),
         ("mute", "1h", "The provider has no list of messages"),
