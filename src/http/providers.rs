@@ -42,12 +42,12 @@ pub type Lanes = Arc<dyn Fn() -> Vec<Lane> + Send + Sync>;
 #[derive(Serialize, ToSchema)]
 pub(super) struct Providers {
     /// In the order of their names.
-    items: Vec<Item>,
+    items: Vec<ProviderItem>,
 }
 
 /// One provider. What waits and what is unknown is told for all nodes and tenants, the rest for the node that is asked.
 #[derive(Serialize, ToSchema)]
-struct Item {
+struct ProviderItem {
     /// Its name.
     #[schema(value_type = forms::Provider)]
     provider: String,
@@ -108,7 +108,7 @@ pub(super) async fn list(
     let now = api.clock.now();
     let item = |lane: Lane| {
         let load = loads.remove(&lane.provider).unwrap_or_default();
-        Item {
+        ProviderItem {
             provider: lane.provider.to_string(),
             channel: lane.channel.code(),
             breaker: lane.breaker,

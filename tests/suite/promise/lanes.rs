@@ -108,8 +108,8 @@ async fn expired_rows_of_a_restart_are_cleared_without_a_send_and_hold_up_nothin
     wait("the refusal", async || attempts(&daemon.status(&gate).await) > 0 && sends(&oracle) > 0).await;
     wait("its record", async || !daemon.records(&gate, "attempt_ended").await.is_empty()).await;
     let events: Vec<Value> = (0..OLD).map(|n| short_event(&format!("b22-g{n}"), 4)).collect();
-    let admitted = Instant::now();
     let ids = futures_util::future::join_all(events.iter().map(|event| daemon.accept(event))).await;
+    let admitted = Instant::now();
     let before = sends(&oracle);
     daemon.kill9();
     // The life time of the messages passes while nothing runs.
