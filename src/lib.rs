@@ -19,6 +19,7 @@ pub mod node;
 pub mod process;
 pub mod provider;
 pub mod render;
+pub mod statement;
 pub mod store;
 pub mod telemetry;
 pub mod vault;

@@ -86,8 +86,10 @@ pub struct Metrics {
     pub work: Family<ByProviderState, Gauge>,
     /// Seconds by which the oldest due work is late, by provider.
     pub lateness_seconds: Family<ByProvider, Gauge<f64, AtomicU64>>,
-    /// 1 while a provider's breaker is open.
-    pub breaker_open: Family<ByProvider, Gauge>,
+    /// 1 for the state that a provider's breaker is in, 0 for the others.
+    pub breaker: Family<ByProviderState, Gauge>,
+    /// Attempts that may be under way at a time.
+    pub permits: Family<ByProvider, Gauge>,
     /// Attempts under way.
     pub in_flight: Family<ByProvider, Gauge>,
     /// Callbacks, by target: `delivered`, `failed` for each try in vain, `given_up`.
@@ -121,7 +123,8 @@ impl Default for Metrics {
             commit_queue: Gauge::default(),
             work: Family::default(),
             lateness_seconds: Family::default(),
-            breaker_open: Family::default(),
+            breaker: Family::default(),
+            permits: Family::default(),
             in_flight: Family::default(),
             callbacks: Family::default(),
             callbacks_pending: Family::default(),
@@ -141,7 +144,8 @@ impl Default for Metrics {
         r.register("commit_queue", "Commands that wait for the committer", metrics.commit_queue.clone());
         r.register("work", "Live work", metrics.work.clone());
         r.register_with_unit("lateness", "Age of the oldest due work", Unit::Seconds, metrics.lateness_seconds.clone());
-        r.register("breaker_open", "1 while a provider's breaker is open", metrics.breaker_open.clone());
+        r.register("breaker", "1 for the state that a provider's breaker is in", metrics.breaker.clone());
+        r.register("permits", "Attempts that may be under way at a time", metrics.permits.clone());
         r.register("in_flight", "Attempts under way", metrics.in_flight.clone());
         r.register("callbacks", "Callbacks to apps", metrics.callbacks.clone());
         r.register("callbacks_pending", "Callbacks that are not settled", metrics.callbacks_pending.clone());

@@ -95,6 +95,7 @@ impl Maker {
             id,
             tenant: self.tenant.clone(),
             event_id: self.event_id.clone(),
+            kind: notification.kind.clone(),
             created_at: now,
             state,
             expires_at,

@@ -155,9 +155,17 @@ impl Client {
 
     /// POST with a JSON body.
     pub(super) async fn post(&self, path: &[&str], body: &Value, headers: HeaderMap) -> Result<Answer, Failure> {
-        let request = self.http.request(Method::POST, self.url(path, &[])).headers(headers);
-        let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body.to_string());
-        read(self.call(request).await?).await
+        read(self.call(self.posting(path, body).headers(headers)).await?).await
+    }
+
+    /// The same, the answer to be read by the caller.
+    pub(super) async fn post_stream(&self, path: &[&str], body: &Value) -> Result<Response, Failure> {
+        self.call(self.posting(path, body)).await
+    }
+
+    fn posting(&self, path: &[&str], body: &Value) -> reqwest::RequestBuilder {
+        let request = self.http.request(Method::POST, self.url(path, &[]));
+        request.header(http::header::CONTENT_TYPE, "application/json").body(body.to_string())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Puts the program together: from settings to providers, ledger, dispatcher and listeners. The only place that knows
 //! every room.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use super::{Failure, callbacks, check_keys, providers};
 use crate::callback::{self, Target, Tellers};
 use crate::clock::{FollowingClock, SharedClock, SystemClock};
 use crate::config::{self, Environment, ProviderSettings, Settings, StorePlace};
-use crate::dispatch::{self, Dispatcher, Route, Router};
+use crate::dispatch::{self, Dispatcher, Router};
 use crate::document::{Mistake, Place, show_duration};
 use crate::domain::content::Channel;
 use crate::domain::ids::{BootId, NodeName, ProviderName};
+use crate::domain::route::Route;
 use crate::http::{self, Api, Authenticate, Principal, Rate, TenantRules};
 use crate::keys::{self, KeyRing};
 use crate::ledger::{Ledger, Parts, Policy, Transit};
@@ -110,6 +111,7 @@ fn check(settings: &mut Settings, told: &[Mistake]) -> Vec<Mistake> {
             Ok(templates) => {
                 settings.advice.extend(short_lives(settings, &templates));
                 mistakes.extend(super::hooks::check(settings, &templates));
+                mistakes.extend(unknown_kinds(settings, &templates));
             }
             Err(more) => mistakes.extend(more),
         }
@@ -134,11 +136,12 @@ fn check(settings: &mut Settings, told: &[Mistake]) -> Vec<Mistake> {
 
 /// Advice on kinds whose messages can never leave in time.
 fn short_lives(settings: &Settings, templates: &Templates) -> Vec<Mistake> {
-    let (dispatch, routes) = (&settings.dispatch, &settings.routes);
-    let to_sms = !routes.sms.is_empty() || !routes.countries.is_empty();
+    let dispatch = &settings.dispatch;
+    let leads_on = |route: &Route| route.providers().next().is_some();
+    let is_routed = |to| settings.routes.routes().any(|(channel, route)| channel == to && leads_on(route));
     let channels = [
-        ("dispatch.transit_sms", dispatch.transit_sms, to_sms),
-        ("dispatch.transit_email", dispatch.transit_email, !routes.email.is_empty()),
+        ("dispatch.transit_sms", dispatch.transit_sms, is_routed(Channel::Sms)),
+        ("dispatch.transit_email", dispatch.transit_email, is_routed(Channel::Email)),
     ];
     let lives = templates.kinds().filter_map(|kind| Some((kind, templates.kind(kind)?.max_expires_in())));
     let pairs = lives.flat_map(|(kind, life)| channels.map(|channel| (kind, life, channel)));
@@ -152,6 +155,13 @@ fn short_lives(settings: &Settings, templates: &Templates) -> Vec<Mistake> {
         ),
     });
     advice.collect()
+}
+
+/// Kinds that a route is for and that no template has.
+fn unknown_kinds(settings: &Settings, templates: &Templates) -> Option<Mistake> {
+    let unknown = settings.routes.kinds().find(|kind| templates.kind(kind).is_none())?;
+    let place = Place { key: "routes.rule".to_owned(), ..settings.place.clone() };
+    Some(Mistake { place, message: format!("a rule is for the kind `{unknown}`, which has no templates") })
 }
 
 fn templates(settings: &Settings) -> Result<Templates, Vec<Mistake>> {
@@ -187,13 +197,7 @@ fn lanes<'s>(
 
 /// The routes to all providers.
 fn router(settings: &Settings, clock: SharedClock, lanes: Vec<BuiltLane>) -> Result<Arc<Router>, Mistake> {
-    let routes = &settings.routes;
-    let countries = routes.countries.iter().map(|(country, route)| (country.code(), route.clone())).collect();
-    let routes = BTreeMap::from([
-        (Channel::Sms, Route { default: routes.sms.clone(), countries }),
-        (Channel::Email, Route { default: routes.email.clone(), countries: BTreeMap::new() }),
-    ]);
-    Router::new(clock, lanes, routes).map(Arc::new).map_err(|error| {
+    Router::new(clock, lanes, settings.routes.clone()).map(Arc::new).map_err(|error| {
         let place = Place { key: "routes".to_owned(), ..settings.place.clone() };
         Mistake { place, message: error.to_string() }
     })
@@ -383,6 +387,7 @@ impl Assembly {
             authenticate: Arc::new(Doorkeeper(self.keys.clone())),
             providers: self.providers(settings),
             hooks: settings.hooks.iter().map(|hook| (hook.name.clone(), hook.clone())).collect(),
+            lanes: lanes_of(self.router.clone()),
             metrics: self.metrics.clone(),
             clock: self.clock.clone(),
             limits: http::Limits {
@@ -392,10 +397,24 @@ impl Assembly {
                 answer_time: settings.server.request_timeout,
                 max_sms_parts: settings.admission.max_sms_parts,
             },
+            statements: Arc::new(Semaphore::new(1)),
             waiters: Arc::new(Semaphore::new(LONG_POLLS)),
             stopping,
         })
     }
+}
+
+/// The lanes, as the HTTP room shows them.
+fn lanes_of(router: Arc<Router>) -> http::Lanes {
+    let shown = |lane: dispatch::LaneView| http::Lane {
+        provider: lane.provider,
+        channel: lane.channel,
+        breaker: lane.breaker.code(),
+        permits: lane.permits,
+        in_flight: lane.in_flight,
+        closed_for: lane.closed_for,
+    };
+    Arc::new(move || router.lanes().into_iter().map(shown).collect())
 }
 
 /// The keys of the file, as the HTTP room asks for them.

@@ -18,6 +18,8 @@ pub enum Exit {
     Refused = 4,
     /// The daemon could not be reached, or its answer was lost.
     Unreachable = 5,
+    /// A provider's list and our attempts were compared, and differ.
+    Differs = 6,
 }
 
 /// Why a command did not do what was asked.

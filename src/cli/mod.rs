@@ -10,6 +10,7 @@
 //! | 3 | the configuration, a manifest or a key file has mistakes |
 //! | 4 | the daemon refused the request |
 //! | 5 | the daemon could not be reached, or its answer was lost |
+//! | 6 | a provider's list and our attempts were compared, and differ |
 
 mod audit;
 mod batch;
@@ -28,6 +29,7 @@ mod providers;
 mod send;
 mod serve;
 mod show;
+mod statement;
 mod status;
 mod store;
 mod unknown;
@@ -43,7 +45,8 @@ use config::check_keys;
 pub use exit::{Exit, Failure};
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 usage, 3 mistakes in a configuration, manifest or key file, \
-                          4 refused by the daemon, 5 daemon not reached or its answer lost.";
+                          4 refused by the daemon, 5 daemon not reached or its answer lost, 6 statement compared and \
+                          different.";
 
 /// Durable dispatcher of password-reset messages by SMS and e-mail.
 #[derive(Debug, Parser)]
@@ -110,6 +113,8 @@ enum Command {
     /// List and settle notifications of which nobody knows whether they were sent
     #[command(subcommand)]
     Unknown(unknown::UnknownCommand),
+    /// Compare a provider's own list of messages with our attempts, and settle unknowns that it shows
+    Statement(statement::StatementArgs),
     /// Export the audit log and the accounting
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -156,6 +161,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Status(args) => client::block_on(status::run(args)),
         Command::Cancel(args) => client::block_on(cancel::run(args)),
         Command::Unknown(command) => client::block_on(unknown::run(command)),
+        Command::Statement(args) => client::block_on(statement::run(args)),
         Command::Audit(command) => client::block_on(audit::run(command)),
         Command::Config(command) => config::run(command),
         Command::Providers(command) => providers::run(command),
@@ -199,7 +205,9 @@ mod tests {
             "unknown resolve --all-matching --provider a --not-sent --ticket OPS-1",
             "audit export --format csv --from 2026-11-01T00:00:00Z --what accepted --output x.csv",
             "audit account --json",
+            "statement --provider twilio --from 26h --to 2026-11-29T00:00:00Z --json",
             "config check x.toml --credentials secrets",
+            "providers list --json --config x.toml",
             "providers show twilio",
             "providers test twilio --to +84901234567 --config x.toml",
             "keys new --tenant shop --role sender --role auditor",

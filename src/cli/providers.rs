@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Subcommand;
-use serde_json::json;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
-use super::{Failure, compose, show};
+use super::client::{Connection, block_on};
+use super::{ConfigFile, Exit, Failure, compose, show};
 use crate::config::secret::literal_hint;
 use crate::config::{self, Kind, ManifestSource, ProviderSettings, SmppIds, SmppValidity, SmtpTls};
 use crate::document::{Mistake, Place};
 use crate::domain::address::MailAddress;
+use crate::domain::content::Channel;
 use crate::provider::Provider;
 use crate::provider::http_provider::{HttpProvider, HttpTimeouts};
 use crate::provider::inbox::Inbox;
@@ -24,8 +26,10 @@ use crate::vault::IndexKey;
 /// `sendonce providers …`.
 #[derive(Debug, Subcommand)]
 pub(super) enum ProvidersCommand {
+    /// List the configured providers, and how they do at the daemon; without a daemon, what the configuration says
+    List(ListArgs),
     /// List the built-in manifests
-    List {
+    Manifests {
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -45,9 +49,23 @@ pub(super) enum ProvidersCommand {
     Test(super::provider_test::TestArgs),
 }
 
+/// Flags of `sendonce providers list`.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// What is read when no daemon answers
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    connection: Connection,
+}
+
 pub(super) fn run(command: ProvidersCommand) -> Result<(), Failure> {
     match command {
-        ProvidersCommand::List { json } => list(json),
+        ProvidersCommand::List(args) => block_on(list(args)),
+        ProvidersCommand::Manifests { json } => manifests(json),
         ProvidersCommand::Show { name } => {
             let found = manifest::SHIPPED.iter().find(|(shipped, _)| *shipped == name);
             let (_, text) = found.ok_or_else(|| Failure::failed("there is no built-in manifest of this name"))?;
@@ -58,11 +76,44 @@ pub(super) fn run(command: ProvidersCommand) -> Result<(), Failure> {
                 files.iter().flat_map(|f| read_manifest(f).err().unwrap_or_default()).collect();
             if mistakes.is_empty() { show::line("no mistakes") } else { Err(Failure::mistakes(&mistakes)) }
         }
-        ProvidersCommand::Test(args) => super::client::block_on(super::provider_test::run(args)),
+        ProvidersCommand::Test(args) => block_on(super::provider_test::run(args)),
     }
 }
 
-fn list(as_json: bool) -> Result<(), Failure> {
+async fn list(args: ListArgs) -> Result<(), Failure> {
+    let (source, items) = match args.connection.open()?.get(&["providers"], &[]).await {
+        Ok(mut answer) => ("daemon", answer.body.get_mut("items").map(Value::take).unwrap_or_default()),
+        Err(failure) if failure.exit() == Exit::Unreachable => {
+            let items = configured(&args.config.path)?;
+            eprintln!("{failure}; this is what the configuration says");
+            ("configuration", items)
+        }
+        Err(failure) => return Err(failure),
+    };
+    if args.json {
+        show::answer(&json!({ "source": source, "items": items }), true)
+    } else {
+        show::answer(&items, false)
+    }
+}
+
+/// The providers of a configuration.
+fn configured(path: &Path) -> Result<Value, Failure> {
+    let settings = super::compose::load(path)?;
+    let item = |provider: &ProviderSettings| {
+        let (kind, channel) = match &provider.kind {
+            Kind::Http(http) => ("http", manifest_of(provider, http).ok().map(|manifest| manifest.channel())),
+            Kind::Smtp(_) => ("smtp", provider.channel()),
+            Kind::Smpp(_) => ("smpp", provider.channel()),
+            Kind::Sandbox(_) => ("sandbox", provider.channel()),
+        };
+        let channel = channel.map(Channel::code);
+        json!({ "provider": provider.name, "kind": kind, "channel": channel, "permits": provider.lane.concurrency })
+    };
+    Ok(settings.providers.iter().map(item).collect())
+}
+
+fn manifests(as_json: bool) -> Result<(), Failure> {
     for (name, _) in manifest::SHIPPED {
         let manifest = manifest::shipped(name).and_then(Result::ok);
         let manifest =
@@ -119,6 +170,16 @@ pub(super) fn build(
     }
 }
 
+fn manifest_of(settings: &ProviderSettings, http: &config::Http) -> Result<Manifest, Vec<Mistake>> {
+    match &http.manifest {
+        ManifestSource::File(path) => read_manifest(path),
+        ManifestSource::BuiltIn(name) => manifest::shipped(name).unwrap_or_else(|| {
+            let message = format!("there is no built-in manifest `{name}`");
+            Err(vec![Mistake { place: settings.place.clone(), message }])
+        }),
+    }
+}
+
 fn http_provider(
     settings: &ProviderSettings,
     http: &config::Http,
@@ -126,12 +187,7 @@ fn http_provider(
     public_url: Option<&str>,
 ) -> Result<Arc<dyn Provider>, Vec<Mistake>> {
     let wrong = |message: String| vec![Mistake { place: settings.place.clone(), message }];
-    let manifest = match &http.manifest {
-        ManifestSource::File(path) => read_manifest(path)?,
-        ManifestSource::BuiltIn(name) => {
-            manifest::shipped(name).ok_or_else(|| wrong(format!("there is no built-in manifest `{name}`")))??
-        }
-    };
+    let manifest = manifest_of(settings, http)?;
     let is_secret = |name: &str| manifest.settings().get(name).is_some_and(|declared| declared.secret);
     let literal = http.settings.iter().filter(|(name, setting)| setting.literal && is_secret(name));
     let literal: Vec<Mistake> =

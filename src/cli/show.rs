@@ -30,7 +30,7 @@ pub(super) fn answer(value: &Value, json: bool) -> Result<(), Failure> {
 /// What people look for first; the rest follows in the order of the alphabet, lists at the end.
 #[rustfmt::skip]
 const FIRST: &[&str] = &[
-    "closes", "notifications", "accepted_records", "finished", "final_records", "live", "id", "number", "event_id", "state",
+    "what", "closes", "notifications", "accepted_records", "finished", "final_records", "live", "id", "number", "event_id", "state",
     "sent", "delivery", "cause", "waiting_for", "provider", "outcome", "reason", "to", "attempt", "created_at", "began_at",
     "ended_at",
 ];
@@ -73,7 +73,7 @@ fn lines(value: &Value) -> String {
 }
 
 /// A value on one line.
-fn words(value: &Value) -> String {
+pub(super) fn words(value: &Value) -> String {
     match value {
         Value::String(s) => plain(s),
         Value::Object(object) => {

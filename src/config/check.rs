@@ -88,7 +88,7 @@ fn smpp(smpp: &Smpp, settings: &Settings) -> [Option<String>; 3] {
 /// The next provider of a route would be tried only where a breaker opens.
 fn late_failover(settings: &Settings, root: &Table) -> Option<Mistake> {
     let (dispatch, routes) = (&settings.dispatch, &settings.routes);
-    let several = [&routes.sms, &routes.email].into_iter().chain(routes.countries.values()).any(|r| r.len() > 1);
+    let several = routes.routes().any(|(_, route)| route.providers().nth(1).is_some());
     let late = dispatch.failover_after >= dispatch.max_attempts;
     (several && late).then(|| Mistake {
         place: Place { key: "dispatch.failover_after".to_owned(), ..root.place_of("dispatch") },

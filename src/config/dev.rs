@@ -7,12 +7,13 @@ use secrecy::SecretString;
 
 use super::provider::{Kind, Lane, ProviderSettings, Sandbox};
 use super::{
-    Admission, Dispatch, Keys, Limit, Log, LogFormat, Node, Retention, Routes, Server, Settings, Store, Templates,
+    Admission, Dispatch, Keys, Limit, Log, LogFormat, Node, Retention, Server, Settings, Store, Templates,
     TenantSettings, VaultKeys,
 };
 use crate::document::Place;
 use crate::domain::content::Channel;
 use crate::domain::ids::{BadName, ProviderName, Tenant};
+use crate::domain::route::{Route, RouteTable, Scope};
 
 impl Settings {
     /// Settings for trying things out below `dir`: an embedded store, the sandbox for both channels, loopback ports 8025
@@ -31,6 +32,10 @@ impl Settings {
             })
         };
         let (sms, email) = (sandbox("sandbox-sms", Channel::Sms)?, sandbox("sandbox-email", Channel::Email)?);
+        let mut routes = RouteTable::default();
+        for (channel, provider) in [(Channel::Sms, &sms), (Channel::Email, &email)] {
+            routes.insert(Scope { channel, kind: None, country: None }, Route::in_order([provider.name.clone()]));
+        }
         Ok(Self {
             server: Server { public_url: Some("http://127.0.0.1:8025".to_owned()), ..Server::default() },
             store: Store::sqlite(dir.join("sendonce.db")),
@@ -47,7 +52,7 @@ impl Settings {
                 tenant_limit: None,
             }],
             templates: Templates::default(),
-            routes: Routes { sms: vec![sms.name.clone()], email: vec![email.name.clone()], ..Routes::default() },
+            routes,
             providers: vec![email, sms],
             hooks: vec![],
             callbacks: vec![],

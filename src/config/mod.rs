@@ -20,13 +20,14 @@ use std::path::{Path, PathBuf};
 
 use crate::document::{Document, Mistake, Place, Table};
 use crate::domain::hook::Hook;
+use crate::domain::route::RouteTable;
 
 pub use callback::CallbackSettings;
 pub use policy::{Admission, Dispatch, Limit, Retention, TenantSettings};
 pub use provider::{
     Breaker, Http, Kind, Lane, ManifestSource, Override, ProviderSettings, Sandbox, Setting, Smtp, SmtpTls,
 };
-pub use route::{Country, Routes};
+pub use route::Country;
 pub use secret::Environment;
 pub use server::{Keys, Listen, Log, LogFormat, Node, Server, Templates, VaultKeys};
 pub use smpp::{Smpp, SmppIds, SmppValidity};
@@ -56,7 +57,7 @@ pub struct Settings {
     /// `[templates]`: where message templates are.
     pub templates: Templates,
     /// `[routes]`: which providers serve which addresses.
-    pub routes: Routes,
+    pub routes: RouteTable,
     /// `[provider.NAME]`: in the order of their names.
     pub providers: Vec<ProviderSettings>,
     /// `[hook.NAME]`: in the order of their names.
@@ -126,7 +127,7 @@ impl Settings {
             tenants: TenantSettings::read_all(&mut root),
             templates: Templates::read(root.section("templates"), &context),
             providers: ProviderSettings::read_all(&mut root, &context),
-            routes: Routes::default(),
+            routes: RouteTable::default(),
             hooks: vec![],
             callbacks: vec![],
             log: Log::read(root.section("log")),
@@ -134,7 +135,7 @@ impl Settings {
             advice: vec![],
         };
         settings.hooks = hook::read_all(&mut root, &settings.tenants, &context);
-        settings.routes = Routes::read(root.section("routes"), &settings.providers);
+        settings.routes = route::read(root.section("routes"), &settings.providers);
         settings.callbacks = CallbackSettings::read_all(&mut root, &context, &settings.tenants);
         settings.advice = check::advice(&settings, &root);
         root.finish();

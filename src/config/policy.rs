@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::route::Country;
+use super::route::{Country, read_countries};
 use crate::document::Table;
 use crate::domain::ids::Tenant;
 use crate::domain::retry::RetryPolicy;
@@ -190,11 +190,7 @@ impl TenantSettings {
                 t.wrong("name", "is required");
             }
             let name = t.parsed("name", Tenant::parse);
-            let countries = t.strs_at("countries").unwrap_or_default();
-            let countries = countries.iter().filter_map(|(text, place)| {
-                Country::parse(text).map_err(|e| t.mistakes().add(place, e.to_string())).ok()
-            });
-            let countries = countries.collect();
+            let countries = read_countries(&mut t);
             let recipient_limit = t.table("recipient_limit").map(Limit::read);
             let tenant_limit = t.table("tenant_limit").map(Limit::read);
             if all.iter().any(|other| Some(&other.name) == name.as_ref()) {

@@ -74,12 +74,38 @@ fn each_mistake_is_named_with_what_is_wanted() {
         ),
         ("[[tenant]]\nname = \"b\"\ntenant_limit = { burst = 5 }", "tenant[1].tenant_limit.per: is required"),
         (
-            "[[routes.country]]\ncountry = \"VN\"\nsms = [\"b\"]",
-            "routes.country[0].sms[0]: names a provider that has no [provider.NAME] section",
+            "[[routes.rule]]\ncountries = [\"VN\"]\nsms = [\"b\"]",
+            "routes.rule[0].sms[0]: names a provider that has no [provider.NAME] section",
         ),
         (
-            "[[routes.country]]\ncountry = \"VN\"\nsms = [\"a\", \"a\"]",
-            "routes.country[0].sms[1]: names a provider a second time",
+            "[[routes.rule]]\ncountries = [\"VN\"]\nsms = [\"a\", { provider = \"a\", weight = 1 }]",
+            "c.toml:18:15: routes.rule[0].sms[1].provider: names a provider a second time",
+        ),
+        (
+            "[[routes.rule]]\nkinds = [\"login\"]\nsms = [{ provider = \"a\", weight = 0 }]",
+            "routes.rule[0].sms[0].weight: must be an integer from 1 to 1000",
+        ),
+        (
+            "[[routes.rule]]\nkinds = [\"login\"]\nsms = [7]",
+            "routes.rule[0].sms[0]: must be a provider's name, or such as { provider = \"NAME\", weight = 3 }",
+        ),
+        (
+            "[[routes.rule]]\nsms = [\"a\"]",
+            "routes.rule[0].kinds: `kinds` or `countries` must say which messages the rule is for",
+        ),
+        ("[[routes.rule]]\nkinds = [\"login\"]", "routes.rule[0].sms: `sms` or `email` is required"),
+        (
+            "[[routes.rule]]\ncountries = [\"VN\"]\nemail = []",
+            "routes.rule[0].email: cannot be told apart by `countries`, which only phone numbers have",
+        ),
+        (
+            "[[routes.rule]]\ncountries = [\"VN\", \"TH\"]\nsms = []\n[[routes.rule]]\ncountries = [\"TH\"]\nsms = [\"a\"]",
+            "routes.rule[1].sms: is a second route for the same messages",
+        ),
+        (
+            "[[routes.rule]]\ncountries = [\"VN\"]\nsms = []\n[[routes.rule]]\nkinds = [\"login\"]\nsms = [\"a\"]",
+            "c.toml:18:1: routes.rule[0].sms: a message of the kind `login` to VN has a rule by its kind and this one by its \
+             country, and neither is more specific; add one for both",
         ),
         ("[provider.b]\nconcurrency = 3", "provider.b.kind: is required: \"http\", \"smtp\", \"smpp\" or \"sandbox\""),
         (
@@ -230,7 +256,8 @@ fn what_is_not_said_takes_its_default() {
     assert_eq!(settings.store.mark_file, Path::new("/etc/sendonce/s.db.mark"));
     assert_eq!(settings.server.listen, Listen::loopback(8025));
     assert_eq!(settings.dispatch.max_attempts, 5);
-    assert_eq!(settings.routes.sms, [settings.providers[0].name.clone()]);
+    let routed: Vec<_> = settings.routes.routes().flat_map(|(_, route)| route.providers()).collect();
+    assert_eq!(routed, [&settings.providers[0].name]);
     assert_eq!(settings.vault.sealing_keys.expose_secret(), "k1 AAAA");
 }
 
@@ -247,11 +274,7 @@ fn the_example_reads_and_names_every_section() {
         fs::write(dir.path().join(name), "").expect("a file");
     }
     let settings = Settings::parse("example.toml", text, dir.path(), &env).map_err(|m| format!("{m:#?}"));
-<<<<<<< HEAD
-    assert_eq!(settings.as_ref().map(|s| (s.providers.len(), s.hooks.len())), Ok((4, 4)));
-=======
-    assert_eq!(settings.as_ref().map(|s| s.providers.len()), Ok(5));
->>>>>>> smpp
+    assert_eq!(settings.as_ref().map(|s| (s.providers.len(), s.hooks.len())), Ok((5, 4)));
 
     let spoken: String = text.lines().filter(|l| !l.starts_with("#manifest_file")).fold(String::new(), |all, line| {
         let is_key = line.strip_prefix('#').is_some_and(|l| l.starts_with(|c: char| c.is_ascii_lowercase()));

@@ -44,6 +44,9 @@ pub enum Standing {
 }
 
 impl Standing {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
+
     /// The stable code.
     pub const fn code(self) -> &'static str {
         match self {

@@ -9,7 +9,6 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::Notify;
 
 use crate::ledger::{Claimed, Hold, LedgerError, Room};
-use crate::metrics::ByProvider;
 
 use super::breaker::Standing;
 use super::shared::Shared;
@@ -126,10 +125,7 @@ impl Lane {
 
     /// Where the breaker stands, for the metrics too.
     fn standing(&self) -> Standing {
-        let standing = self.station.standing(self.shared.clock.since_boot());
-        let label = ByProvider { provider: self.station.name().to_string() };
-        self.shared.metrics.breaker_open.get_or_create(&label).set(i64::from(standing != Standing::Closed));
-        standing
+        self.station.show(&self.shared.metrics, self.shared.clock.since_boot())
     }
 
     /// Takes what may be taken now.

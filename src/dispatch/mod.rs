@@ -29,7 +29,7 @@ use crate::domain::ids::ProviderName;
 use crate::domain::outcome::{Outcome, Reason};
 use crate::metrics::Metrics;
 
-pub use router::{Route, RouteError, Router};
+pub use router::{RouteError, Router};
 pub use shared::Settings;
 pub use station::LaneSettings;
 
@@ -79,6 +79,8 @@ pub struct LaneView {
     pub channel: Channel,
     /// Its breaker.
     pub breaker: Standing,
+    /// Attempts that may be under way at a time: none at an open breaker, and fewer than configured after it has closed.
+    pub permits: u32,
     /// Attempts under way.
     pub in_flight: u32,
     /// How long its rate limit or its breaker lets nothing begin.
@@ -136,16 +138,8 @@ impl Dispatcher {
 
     /// How it does, for readiness and for people.
     pub fn view(&self) -> View {
-        let now = self.shared.clock.since_boot();
-        let lanes = self.shared.router.stations().map(|station| LaneView {
-            provider: station.name().clone(),
-            channel: station.provider.channel(),
-            breaker: station.standing(now),
-            in_flight: station.in_flight(),
-            closed_for: station.closed_for(now),
-        });
         View {
-            lanes: lanes.collect(),
+            lanes: self.shared.router.lanes(),
             clock_steady: self.shared.clock_steady.load(Ordering::SeqCst),
             lease_held: self.shared.desk.holds_lease(),
             unstored: self.shared.unstored.load(Ordering::SeqCst),

@@ -6,21 +6,13 @@ use std::sync::Arc;
 use crate::clock::SharedClock;
 use crate::domain::content::Channel;
 use crate::domain::ids::ProviderName;
-use crate::ledger::Routes;
+use crate::domain::route::RouteTable;
+use crate::ledger::{Routes, RoutingKey};
 use crate::provider::{Abilities, Provider};
-use crate::store::rows::Leg;
 
+use super::LaneView;
 use super::breaker::Standing;
 use super::station::{LaneSettings, Station};
-
-/// The providers of one channel in the order in which they are tried.
-#[derive(Clone, Debug, Default)]
-pub struct Route {
-    /// For every address that `countries` does not name.
-    pub default: Vec<ProviderName>,
-    /// For phone numbers of one country (ISO 3166-1 alpha-2, upper case).
-    pub countries: BTreeMap<[u8; 2], Vec<ProviderName>>,
-}
 
 /// Why providers and routes do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,7 +42,7 @@ pub enum RouteError {
 pub struct Router {
     clock: SharedClock,
     stations: BTreeMap<ProviderName, Arc<Station>>,
-    routes: BTreeMap<Channel, Route>,
+    routes: RouteTable,
 }
 
 impl Router {
@@ -61,7 +53,7 @@ impl Router {
     pub fn new(
         clock: SharedClock,
         providers: Vec<(Arc<dyn Provider>, LaneSettings)>,
-        routes: BTreeMap<Channel, Route>,
+        routes: RouteTable,
     ) -> Result<Self, RouteError> {
         let mut stations = BTreeMap::new();
         for (provider, settings) in providers {
@@ -70,9 +62,9 @@ impl Router {
                 return Err(RouteError::Repeated(name));
             }
         }
-        for (channel, route) in &routes {
-            for provider in route.countries.values().flatten().chain(&route.default) {
-                let (channel, name) = (*channel, provider.clone());
+        for (channel, route) in routes.routes() {
+            for provider in route.providers() {
+                let name = provider.clone();
                 match stations.get(provider) {
                     None => return Err(RouteError::Unknown { channel, provider: name }),
                     Some(station) if station.provider.channel() != channel => {
@@ -90,6 +82,12 @@ impl Router {
         self.stations.get(name).map(|station| station.provider.clone())
     }
 
+    /// How the lanes do, in the order of their names.
+    pub fn lanes(&self) -> Vec<LaneView> {
+        let now = self.clock.since_boot();
+        self.stations().map(|station| station.view(now)).collect()
+    }
+
     pub(super) fn station(&self, name: &ProviderName) -> Option<&Arc<Station>> {
         self.stations.get(name)
     }
@@ -98,9 +96,10 @@ impl Router {
         self.stations.values()
     }
 
-    fn route(&self, leg: &Leg) -> &[ProviderName] {
-        let Some(route) = self.routes.get(&leg.channel) else { return &[] };
-        leg.country.and_then(|country| route.countries.get(&country)).unwrap_or(&route.default)
+    /// The providers that may serve this message, in order.
+    fn order(&self, key: &RoutingKey<'_>) -> impl Iterator<Item = &ProviderName> + Clone {
+        let route = self.routes.find(key.leg.channel, key.kind, key.leg.country);
+        route.into_iter().flat_map(|route| route.order(key.id))
     }
 
     fn is_closed(&self, provider: &ProviderName) -> bool {
@@ -109,25 +108,23 @@ impl Router {
 
     /// Some route leads on from this provider to one that works.
     pub(super) fn has_alternative(&self, provider: &ProviderName) -> bool {
-        let routes = self.routes.values().flat_map(|r| r.countries.values().chain([&r.default]));
-        let mut rests = routes.filter_map(|r| r.iter().position(|p| p == provider).map(|at| &r[at + 1..]));
-        rests.any(|rest| rest.iter().any(|p| self.is_closed(p)))
+        self.routes.routes().any(|(_, route)| route.may_follow(provider).any(|next| self.is_closed(next)))
     }
 }
 
 impl Routes for Router {
-    fn first(&self, leg: &Leg) -> Option<ProviderName> {
-        let route = self.route(leg);
+    fn first(&self, key: &RoutingKey<'_>) -> Option<ProviderName> {
+        let mut order = self.order(key);
         let now = self.clock.since_boot();
         let admits = |p: &&ProviderName| self.stations.get(*p).is_some_and(|s| s.admits(now));
-        route.iter().find(admits).or_else(|| route.first()).cloned()
+        order.clone().find(admits).or_else(|| order.next()).cloned()
     }
 
-    fn after(&self, leg: &Leg, provider: &ProviderName) -> Option<ProviderName> {
-        let route = self.route(leg);
+    fn after(&self, key: &RoutingKey<'_>, provider: &ProviderName) -> Option<ProviderName> {
+        let order = self.order(key);
         // A provider that was taken out of the route has all of it after it.
-        let next = route.iter().position(|p| p == provider).map_or(0, |at| at + 1);
-        route[next..].iter().find(|p| self.is_closed(p)).cloned()
+        let next = order.clone().position(|p| p == provider).map_or(0, |at| at + 1);
+        order.skip(next).find(|p| self.is_closed(p)).cloned()
     }
 
     fn abilities(&self, provider: &ProviderName) -> Option<Arc<Abilities>> {

@@ -7,8 +7,10 @@ use tokio::sync::Notify;
 
 use crate::domain::ids::{KeyedHash, ProviderName};
 use crate::domain::outcome::{Outcome, Reason};
+use crate::metrics::{ByProvider, ByProviderState, Metrics};
 use crate::provider::{Abilities, Provider};
 
+use super::LaneView;
 use super::breaker::{Breaker, BreakerSettings, Change, Standing};
 use super::rate::Rate;
 
@@ -46,6 +48,8 @@ struct Load {
     in_flight: u32,
     /// Places that claims on their way may fill.
     promised: u32,
+    /// What the metrics were told last.
+    shown: Option<(Standing, u32)>,
 }
 
 /// Places that one claim may fill, for as long as nobody knows how many it does.
@@ -114,6 +118,12 @@ impl Drop for Slot {
     }
 }
 
+impl Load {
+    fn closed_for(&self, now: Duration) -> Duration {
+        self.rate.ready_at(now).max(self.breaker.half_open_at(now).unwrap_or(now)).saturating_sub(now)
+    }
+}
+
 impl Station {
     pub(super) fn new(provider: Arc<dyn Provider>, settings: &LaneSettings) -> Self {
         let load = Load {
@@ -121,6 +131,7 @@ impl Station {
             rate: Rate::new(settings.rate, settings.burst),
             in_flight: 0,
             promised: 0,
+            shown: None,
         };
         let abilities = Arc::new(provider.abilities().clone());
         Self { provider, abilities, freed: Notify::new(), load: Mutex::new(load) }
@@ -152,8 +163,7 @@ impl Station {
 
     /// How long nothing can begin for another reason than the attempts under way.
     pub(super) fn closed_for(&self, now: Duration) -> Duration {
-        let load = self.load();
-        load.rate.ready_at(now).max(load.breaker.half_open_at(now).unwrap_or(now)).saturating_sub(now)
+        self.load().closed_for(now)
     }
 
     /// Takes places for attempts that begin now.
@@ -168,12 +178,39 @@ impl Station {
         self.load().breaker.standing(now)
     }
 
-    pub(super) fn admits(&self, now: Duration) -> bool {
-        self.load().breaker.admits(now)
+    /// The same, told to the metrics too.
+    pub(super) fn show(&self, metrics: &Metrics, now: Duration) -> Standing {
+        let mut load = self.load();
+        let standing = load.breaker.standing(now);
+        let told = Some((standing, load.breaker.limit(now)));
+        if load.shown != told {
+            load.shown = told;
+            let provider = || self.name().to_string();
+            for state in Standing::ALL {
+                let label = ByProviderState { provider: provider(), state: state.code() };
+                metrics.breaker.get_or_create(&label).set((state == standing).into());
+            }
+            let label = ByProvider { provider: provider() };
+            metrics.permits.get_or_create(&label).set(load.breaker.limit(now).into());
+        }
+        standing
     }
 
-    pub(super) fn in_flight(&self) -> u32 {
-        self.load().in_flight
+    /// How it does at `now`.
+    pub(super) fn view(&self, now: Duration) -> LaneView {
+        let load = self.load();
+        LaneView {
+            provider: self.name().clone(),
+            channel: self.provider.channel(),
+            breaker: load.breaker.standing(now),
+            permits: load.breaker.limit(now),
+            in_flight: load.in_flight,
+            closed_for: load.closed_for(now),
+        }
+    }
+
+    pub(super) fn admits(&self, now: Duration) -> bool {
+        self.load().breaker.admits(now)
     }
 
     /// Learns from an outcome, and tells people where they are needed.
@@ -203,10 +240,10 @@ impl Station {
 #[cfg(test)]
 mod tests {
     use tempfile::TempDir;
-    use tokio::sync::mpsc;
 
     use super::*;
     use crate::domain::content::Channel;
+    use crate::provider::inbox::Inbox;
     use crate::provider::sandbox::{Sandbox, SandboxPace};
     use crate::vault::{IndexKey, new_key_line};
 
@@ -216,7 +253,7 @@ mod tests {
         let place = TempDir::new().expect("a folder");
         let index = IndexKey::parse(&new_key_line("1")).expect("a key");
         let name = ProviderName::parse("sms").expect("a name");
-        let (receipts, _) = mpsc::channel(1);
+        let (receipts, _) = Inbox::new(1);
         let outbox = place.path().join("outbox");
         let sandbox = Sandbox::build(name, Channel::Sms, &outbox, SandboxPace::default(), &index, receipts);
         (place, Arc::new(Station::new(Arc::new(sandbox.expect("a sandbox")), &settings)))

@@ -58,6 +58,8 @@ codes!(
         Dedupe = "dedupe",
         /// The attempt's own answer, after it was taken for lost.
         LateAnswer = "late_answer",
+        /// The provider's own list of messages.
+        Statement = "statement",
         /// An operator.
         Operator = "operator",
     }

@@ -171,6 +171,15 @@ impl NotificationId {
         &self.0
     }
 
+    /// How many bits [`draw`](Self::draw) has.
+    pub const DRAW_BITS: u32 = 62;
+
+    /// A number that is random from one id to the next, and the same for one id at all times: its `rand_b`.
+    pub const fn draw(&self) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.0;
+        u64::from_be_bytes([a & 0x3f, b, c, d, e, f, g, h])
+    }
+
     /// Reads `ntf_` and a hyphenated lower-case UUID.
     ///
     /// # Errors

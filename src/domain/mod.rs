@@ -16,6 +16,7 @@ pub mod outcome;
 pub mod receipt;
 pub mod retry;
 pub mod role;
+pub mod route;
 pub mod strict_json;
 pub mod time;
 pub mod uri;

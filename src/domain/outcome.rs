@@ -144,6 +144,8 @@ codes!(
         LookupMissed = "lookup_missed",
         /// The look-up failed or its answer could not be read, and counts for nothing.
         LookupUnreadable = "lookup_unreadable",
+        /// The provider's own list of messages shows it under our reference.
+        Listed = "listed",
         /// The provider dedupes on our key, so the same request again is safe.
         ProviderDedupes = "provider_dedupes",
         /// The provider's breaker is open, and the route has another provider.

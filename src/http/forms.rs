@@ -199,3 +199,16 @@ pub(super) struct VerdictOnMany {
     #[schema(nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<u64>,
 }
+
+/// What is to be compared with a provider's list.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "tells the form only")]
+pub(super) struct StatementForm {
+    /// A configured provider that has a list.
+    provider: Provider,
+    /// From this time on; at most 31 days before `to`.
+    from: Time,
+    /// Before this time, which has passed.
+    to: Time,
+}

@@ -19,9 +19,11 @@ mod hooks;
 mod judge;
 mod notifications;
 mod openapi;
+mod providers;
 mod request;
 mod resolve;
 mod stall;
+mod statements;
 mod trace;
 mod unknown;
 mod view;
@@ -47,6 +49,7 @@ use crate::vault::IndexKey;
 pub use auth::{Authenticate, Principal, Role, Roles};
 pub use openapi::document;
 use problem::Problem;
+pub use providers::{Lane, Lanes};
 
 /// What the handlers work with.
 pub struct Api {
@@ -64,12 +67,16 @@ pub struct Api {
     pub providers: HashMap<ProviderName, Arc<dyn Provider>>,
     /// The hooks, for the requests of other systems.
     pub hooks: HashMap<HookName, Hook>,
+    /// How their lanes do.
+    pub lanes: Lanes,
     /// Counters.
     pub metrics: Metrics,
     /// The time.
     pub clock: SharedClock,
     /// Bounds.
     pub limits: Limits,
+    /// How many comparisons with a provider's list may be made at once.
+    pub statements: Arc<Semaphore>,
     /// How many long polls may wait at once.
     pub waiters: Arc<Semaphore>,
     /// Becomes `true` when the daemon stops: long polls answer at once.

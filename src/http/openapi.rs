@@ -10,7 +10,9 @@ use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, audit, batch, cancel, forms, hooks, notifications, receipts, resolve, unknown};
+use super::{
+    Api, audit, batch, cancel, forms, hooks, notifications, providers, receipts, resolve, statements, unknown,
+};
 
 fn head() -> OpenApi {
     let info = InfoBuilder::new()
@@ -45,6 +47,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Api>> {
         .routes(routes!(resolve::resolve))
         .routes(routes!(unknown::list))
         .routes(routes!(resolve::resolve_many))
+        .routes(routes!(providers::list))
+        .routes(routes!(statements::post))
         .routes(routes!(audit::export))
         .routes(routes!(audit::account))
         .routes(routes!(receipts::post, receipts::get))
@@ -111,8 +115,10 @@ mod tests {
             "get /v1/notifications/{id}: 200 304 400 401 403 404 429 503",
             "post /v1/notifications/{id}/cancel: 200 401 403 404 503",
             "post /v1/notifications/{id}/resolve: 200 400 401 403 404 408 409 413 415 503",
+            "get /v1/providers: 200 400 401 403 503",
             "get /v1/receipts/{provider}: 200 400 401 404 503",
             "post /v1/receipts/{provider}: 200 400 401 404 408 413 503",
+            "post /v1/statements: 200 400 401 403 404 408 409 413 415 422 503",
             "get /v1/unknown: 200 400 401 403 503",
             "post /v1/unknown/resolve: 200 400 401 403 408 413 415 503",
         ];

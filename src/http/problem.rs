@@ -68,6 +68,8 @@ problems! {
     EventAlreadyAccepted = "event-already-accepted", CONFLICT, "The event was accepted under another key";
     /// There is nothing to settle.
     NothingOpen = "nothing-open", CONFLICT, "There is no open question about it";
+    /// One comparison is made at a time.
+    StatementRunning = "statement-running", CONFLICT, "A comparison is under way";
     /// The body is over the limit.
     BodyTooLarge = "body-too-large", PAYLOAD_TOO_LARGE, "The body is too large";
     /// The body is not `application/json`.
@@ -84,6 +86,8 @@ problems! {
     BadAddress = "bad-address", UNPROCESSABLE_ENTITY, "An address is not valid";
     /// No provider reaches an address.
     NoRoute = "no-route", UNPROCESSABLE_ENTITY, "No provider reaches an address";
+    /// The provider has no list of messages.
+    NoStatement = "no-statement", UNPROCESSABLE_ENTITY, "The provider has no list of messages";
     /// The expiry has passed or there is no time to send.
     AlreadyExpired = "already-expired", UNPROCESSABLE_ENTITY, "The message has expired already";
     /// The expiry is later than the kind allows.

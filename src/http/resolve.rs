@@ -61,7 +61,8 @@ fn cause(field: &str, value: Value) -> Result<Reason, BadRequest> {
     Reason::from_code(&text).ok_or_else(|| BadRequest::new(field, "is no known reason"))
 }
 
-async fn members(api: &Api, headers: &HeaderMap, posted: Body) -> Result<Members, Problem> {
+/// The members of a posted JSON object.
+pub(super) async fn members(api: &Api, headers: &HeaderMap, posted: Body) -> Result<Members, Problem> {
     json_only(headers)?;
     let bytes = body(posted, headers, api.limits.body, &api.limits).await?;
     Ok(Members::of(strict_json::parse(&bytes).map_err(BadRequest::from)?)?)

@@ -32,7 +32,7 @@ pub(super) struct Prepared {
 pub(super) fn prepare(core: &Core, new: NewNotification) -> Option<Prepared> {
     let id = NotificationId::new(new.now, *random());
     let legs: Vec<Leg> = new.to.iter().map(|to| leg_of(core, to)).collect();
-    let (leg, provider) = core.routable_leg(&legs, 0)?;
+    let (leg, provider) = core.routable_leg(id, &new.kind, &legs, 0)?;
     let mask = new.to.iter().map(Address::mask).collect::<Vec<_>>().join(",");
     let seal = |column, plain: serde_json::Result<Vec<u8>>| {
         plain.ok().map(|plain| core.vault.seal(column, &new.tenant, id, &Zeroizing::new(plain)))
@@ -45,7 +45,7 @@ pub(super) fn prepare(core: &Core, new: NewNotification) -> Option<Prepared> {
         key: new.repeat.key,
         event: new.repeat.event,
         event_id: new.event_id.clone(),
-        kind: new.kind,
+        kind: new.kind.clone(),
         mask,
         fingerprint: new.repeat.fingerprint,
         created_at: new.now,
@@ -66,6 +66,7 @@ pub(super) fn prepare(core: &Core, new: NewNotification) -> Option<Prepared> {
         id,
         tenant: new.tenant,
         event_id: new.event_id,
+        kind: new.kind,
         created_at: new.now,
         state,
         expires_at: new.expires_at,

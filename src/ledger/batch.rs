@@ -17,7 +17,7 @@ use super::command::{
 };
 use super::committer::Command;
 use super::core::Core;
-use super::receive::{cancel, owners, receive, resolve};
+use super::receive::{cancel, listed, owners, receive, resolve};
 use super::settle::{answer, settle};
 
 /// How many rows one housekeeping step deletes at most.
@@ -34,6 +34,8 @@ pub(super) enum Work {
     Settle(NotificationId, AttemptNumber, Outcome),
     Answer(NotificationId, AttemptNumber, LookupAnswer),
     Receive(Vec<Receipt>),
+    /// Messages of a provider's own list, each with our reference.
+    Listed(Vec<Receipt>),
     Cancel(Tenant, NotificationId, Actor),
     Resolve(Option<Tenant>, NotificationId, Verdict, Ticket, Actor),
     Expire(Vec<NotificationId>),
@@ -143,6 +145,9 @@ async fn facts(
                 kept.extend(became.iter().filter(|(_, b)| *b == Received::Kept).map(|(r, _)| r.clone()));
                 Reply::Received(became.into_iter().map(|(_, b)| b).collect())
             }
+            Work::Listed(messages) => {
+                Reply::Received(messages.iter().map(|message| listed(core, book, message)).collect())
+            }
             Work::Cancel(tenant, id, actor) => Reply::Cancelled(cancel(core, book, tenant, *id, actor)),
             Work::Resolve(tenant, id, verdict, ticket, actor) => {
                 Reply::Resolved(resolve(core, book, tenant.as_ref(), *id, *verdict, ticket, actor))
@@ -176,6 +181,7 @@ fn ids_of(work: &Work) -> Vec<NotificationId> {
         Work::Settle(id, ..) | Work::Answer(id, ..) | Work::Cancel(_, id, _) | Work::Resolve(_, id, ..) => vec![*id],
         Work::Expire(ids) | Work::Restore(ids, _) => ids.clone(),
         Work::Strand(left) => left.iter().map(|(id, _)| *id).collect(),
+        Work::Listed(messages) => messages.iter().filter_map(|message| message.reference.map(|r| r.id)).collect(),
         _ => vec![],
     }
 }

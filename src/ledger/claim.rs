@@ -190,10 +190,9 @@ pub(super) async fn reroute(
     let ids = book.due(&queue, limit);
     for &id in &ids {
         let Some(work) = book.get(id).and_then(|entry| entry.work.as_ref()) else { continue };
-        let leg = work.legs.get(usize::from(work.state.leg));
-        let next = leg.and_then(|leg| match core.routes.abilities(provider) {
-            Some(_) => core.routes.after(leg, provider),
-            None => core.routes.first(leg),
+        let next = core.routing_key(work).and_then(|key| match core.routes.abilities(provider) {
+            Some(_) => core.routes.after(&key, provider),
+            None => core.routes.first(&key),
         });
         let Some(next) = next.filter(|next| next != provider) else {
             book.put_back(id, now.plus(PUT_BACK));

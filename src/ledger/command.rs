@@ -364,14 +364,26 @@ pub struct Policy {
     pub batch: usize,
 }
 
-/// What the ledger asks the dispatcher: which provider comes first, which next, and what each can tell.
-pub trait Routes: Send + Sync {
-    /// The provider to begin with for this address: the first one of its route whose breaker is closed, else the first.
-    /// `None` when no route leads there.
-    fn first(&self, leg: &Leg) -> Option<ProviderName>;
+/// What a route is chosen by, and the place within it.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutingKey<'a> {
+    /// The notification.
+    pub id: NotificationId,
+    /// Its kind.
+    pub kind: &'a Kind,
+    /// The address.
+    pub leg: &'a Leg,
+}
 
-    /// The provider after `provider` in the address's route whose breaker is closed.
-    fn after(&self, leg: &Leg, provider: &ProviderName) -> Option<ProviderName>;
+/// What the ledger asks the dispatcher: which provider comes first, which next, and what each can tell. The order of
+/// providers is the same whenever it is asked for with one key, but for those whose breakers are open.
+pub trait Routes: Send + Sync {
+    /// The provider to begin with: the first one of the route whose breaker is closed, else the first. `None` when no
+    /// route leads there.
+    fn first(&self, key: &RoutingKey<'_>) -> Option<ProviderName>;
+
+    /// The provider after `provider` in the route whose breaker is closed.
+    fn after(&self, key: &RoutingKey<'_>, provider: &ProviderName) -> Option<ProviderName>;
 
     /// What a provider can tell; `None` when it is not configured any more.
     fn abilities(&self, provider: &ProviderName) -> Option<Arc<Abilities>>;

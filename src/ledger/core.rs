@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::domain::content::Channel;
-use crate::domain::ids::{AttemptNumber, NotificationId, ProviderMessageId, ProviderName, Reference};
+use crate::domain::ids::{AttemptNumber, Kind, NotificationId, ProviderMessageId, ProviderName, Reference};
 use crate::domain::lifecycle::{Life, Outlook};
 use crate::domain::outcome::Reason;
 use crate::domain::time::Timestamp;
@@ -18,7 +18,7 @@ use crate::store::rows::{Asked, Leg, Owner, Queue, WorkRow};
 
 use super::Parts;
 use super::book::Entry;
-use super::command::Claimed;
+use super::command::{Claimed, RoutingKey};
 
 /// A probe must reach the provider while its window is certainly open; so much is allowed for clocks that differ.
 const WINDOW_SKEW: Duration = Duration::from_secs(5);
@@ -89,9 +89,21 @@ impl Core {
     }
 
     /// The first leg from `start` on that a route leads to.
-    pub(super) fn routable_leg(&self, legs: &[Leg], start: usize) -> Option<(u8, ProviderName)> {
+    pub(super) fn routable_leg(
+        &self,
+        id: NotificationId,
+        kind: &Kind,
+        legs: &[Leg],
+        start: usize,
+    ) -> Option<(u8, ProviderName)> {
         let mut rest = legs.iter().enumerate().skip(start);
-        rest.find_map(|(i, leg)| Some((u8::try_from(i).ok()?, self.routes.first(leg)?)))
+        rest.find_map(|(i, leg)| Some((u8::try_from(i).ok()?, self.routes.first(&RoutingKey { id, kind, leg })?)))
+    }
+
+    /// What the route of the leg that work is at is chosen by.
+    pub(super) fn routing_key<'w>(&self, work: &'w WorkRow) -> Option<RoutingKey<'w>> {
+        let leg = work.legs.get(usize::from(work.state.leg))?;
+        Some(RoutingKey { id: work.id, kind: &work.kind, leg })
     }
 
     /// Fills the narrow row when a state has become final.

@@ -21,7 +21,8 @@ mod settle;
 
 pub use command::{
     Accepted, Admission, Asking, CancelAnswer, Claimed, Hold, LedgerError, LimitCheck, LimitScope, NewNotification,
-    Opened, Policy, Question, Received, Repeat, ResolveAnswer, Room, Routes, SettleAnswer, Transit, Verdict,
+    Opened, Policy, Question, Received, Repeat, ResolveAnswer, Room, Routes, RoutingKey, SettleAnswer, Transit,
+    Verdict,
 };
 
 use std::sync::atomic::AtomicBool;

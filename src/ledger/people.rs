@@ -43,6 +43,14 @@ impl Ledger {
         expect_reply!(self.command(Work::Receive(receipts), true).await, Received)
     }
 
+    /// Takes what a provider's own list shows under our references, as evidence; returns after the commit.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub async fn listed(&self, messages: Vec<Receipt>) -> Result<Vec<Received>, LedgerError> {
+        expect_reply!(self.command(Work::Listed(messages), false).await, Received)
+    }
+
     /// Appends a record that changes nothing, such as that of an export. Its time is the commit's.
     ///
     /// # Errors

@@ -42,16 +42,36 @@ pub(super) async fn owners(
 
 /// Takes one receipt; its owner's rows are loaded. `Kept` means that the caller must keep it.
 pub(super) fn receive(core: &Core, book: &mut Book<'_>, receipt: &Receipt, owners: &Owners) -> Received {
-    let Some(id) = owner_of(receipt, owners) else { return Received::Kept };
+    match owner_of(receipt, owners) {
+        Some(id) => hear(core, book, id, receipt, (Source::Receipt, Reason::ReceiptCame)),
+        None => Received::Kept,
+    }
+}
+
+/// Takes what the provider's own list says of one message. It counts only under our reference; `Kept`: it bears none, or the
+/// notification is forgotten.
+pub(super) fn listed(core: &Core, book: &mut Book<'_>, message: &Receipt) -> Received {
+    match message.reference {
+        Some(reference) => hear(core, book, reference.id, message, (Source::Statement, Reason::Listed)),
+        None => Received::Kept,
+    }
+}
+
+/// A provider's word that one of the attempts was sent, and on its delivery.
+fn hear(
+    core: &Core,
+    book: &mut Book<'_>,
+    id: NotificationId,
+    receipt: &Receipt,
+    (source, reason): (Source, Reason),
+) -> Received {
     let Some(entry) = book.get(id) else { return Received::Kept };
     let attempt = receipt.reference.map_or(0, |r| r.attempt);
     let life = entry.life();
     let how = |what| Telling {
         attempt: Some(attempt).filter(|n| *n > 0).or(life.open).or(life.sent_attempt),
         message_id: receipt.message_id.clone(),
-        ..Telling::new(what, Actor::Provider(receipt.provider.clone()))
-            .because(Reason::ReceiptCame)
-            .by_source(Source::Receipt)
+        ..Telling::new(what, Actor::Provider(receipt.provider.clone())).because(reason).by_source(source)
     };
     let known = life.sent_attempt.is_some_and(|sent| attempt == 0 || attempt == sent);
     if !known {

@@ -91,7 +91,6 @@ fn settle_attempt(core: &Core, book: &mut Book<'_>, work: &WorkRow, outcome: &Ou
 /// Where the next attempt goes after this outcome, should there be one.
 fn next_try(core: &Core, work: &WorkRow, outcome: &Outcome, now: Timestamp) -> NextTry {
     let state = &work.state;
-    let leg = work.legs.get(usize::from(state.leg));
     let tries = state.tries_here.saturating_add(1);
     let here = |at, tries_here| NextTry {
         leg: state.leg,
@@ -100,14 +99,16 @@ fn next_try(core: &Core, work: &WorkRow, outcome: &Outcome, now: Timestamp) -> N
         tries_here,
         another_address: false,
     };
-    let elsewhere = || leg.and_then(|leg| core.routes.after(leg, &state.provider));
+    let elsewhere = || core.routing_key(work).and_then(|key| core.routes.after(&key, &state.provider));
     let at_next = |provider| NextTry { provider, ..here(now, 0) };
     let later = || here(now.plus(core.retry_delay(tries, outcome.retry_after)), tries);
     match outcome.class {
-        OutcomeClass::RefusedMessage => match core.routable_leg(&work.legs, usize::from(state.leg) + 1) {
-            Some((leg, provider)) => NextTry { leg, provider, another_address: true, ..here(now, 0) },
-            None => here(now, tries),
-        },
+        OutcomeClass::RefusedMessage => {
+            match core.routable_leg(work.id, &work.kind, &work.legs, usize::from(state.leg) + 1) {
+                Some((leg, provider)) => NextTry { leg, provider, another_address: true, ..here(now, 0) },
+                None => here(now, tries),
+            }
+        }
         OutcomeClass::RefusedAccount => elsewhere().map_or_else(later, at_next),
         OutcomeClass::NotSent => {
             let wait = later();

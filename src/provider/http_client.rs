@@ -34,7 +34,7 @@ pub struct HttpTimeouts {
     pub total: Duration,
 }
 
-/// An answer, with its body when all of it came within [`BODY_MAX`].
+/// An answer, with its body when all of it came within the limit.
 pub(super) struct Received {
     pub status: u16,
     pub headers: HeaderMap,
@@ -85,6 +85,19 @@ impl HttpClient {
     /// # Errors
     /// The outcome of an attempt without a complete status line.
     pub(super) async fn exchange(&self, ready: Ready, gate: Option<&Gate>) -> Result<Received, Outcome> {
+        self.exchange_within(ready, gate, BODY_MAX).await
+    }
+
+    /// The same with another limit, in bytes, for the answer's body.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn exchange_within(
+        &self,
+        ready: Ready,
+        gate: Option<&Gate>,
+        body_max: usize,
+    ) -> Result<Received, Outcome> {
         if let Some(gate) = gate {
             // A request without a body passes no second gate: it leaves whole when the connection stands.
             gate.check_ahead(if ready.body.is_empty() { self.connect } else { Duration::ZERO })?;
@@ -103,7 +116,7 @@ impl HttpClient {
         let mut body = BytesMut::new();
         let body = loop {
             match response.chunk().await {
-                Ok(Some(chunk)) if body.len() + chunk.len() <= BODY_MAX => body.extend_from_slice(&chunk),
+                Ok(Some(chunk)) if body.len() + chunk.len() <= body_max => body.extend_from_slice(&chunk),
                 Ok(None) => break Some(body.freeze()),
                 Ok(Some(_)) | Err(_) => break None,
             }

@@ -18,6 +18,7 @@ use super::manifest::receipts::Scheme;
 use super::manifest::{COMMON_SETTINGS, Manifest};
 use super::receipt::{self, Origin};
 use super::sns::SnsDoor;
+use super::statement::{Page, PageStart, Period, Statement};
 use super::template::DoesNotRender;
 use super::{Abilities, Dispatch, Inquiry, Provider, ReceiptError, ReceiptRequest};
 use crate::domain::address::Address;
@@ -266,6 +267,50 @@ impl Provider for HttpProvider {
         } else {
             Err(ReceiptError::NotAuthentic)
         }
+    }
+
+    fn statement(&self) -> Option<&dyn Statement> {
+        self.manifest.statement.is_some().then_some(self as &dyn Statement)
+    }
+}
+
+/// The longest page of a list that is read, in bytes.
+const PAGE_MAX: usize = 16 * 1024 * 1024;
+
+#[async_trait]
+impl Statement for HttpProvider {
+    fn window(&self) -> Duration {
+        self.manifest.statement.as_ref().map_or(Duration::ZERO, |list| list.window)
+    }
+
+    async fn page(&self, period: Period, start: &PageStart, now: Timestamp) -> Option<Page> {
+        let list = self.manifest.statement.as_ref()?;
+        let offset = if let PageStart::Offset(offset) = start { *offset } else { 0 };
+        let mut values: BTreeMap<&str, Value> =
+            self.settings.iter().map(|(name, value)| (name.as_str(), value.expose_secret().into())).collect();
+        values.insert("since", period.since.to_string().into());
+        values.insert("until", period.until.to_string().into());
+        values.insert("offset", offset.into());
+        let variables = Value::from(values);
+        let url = list.request.url(&self.base_url, &variables).ok()?;
+        let url = match start {
+            PageStart::First | PageStart::Offset(_) => url,
+            PageStart::Link(link) => self.link(link)?,
+            PageStart::Cursor(token) => list.behind(&url, token)?,
+        };
+        let ready = list.request.render_for(url, &variables, Some(&self.manifest.send), now).ok()?;
+        let received = self.client.exchange_within(ready, None, PAGE_MAX).await.ok()?;
+        let body = received.body.filter(|_| received.status / 100 == 2)?;
+        list.page(start, &body, &|id| self.keep(id), &|text| self.index.read_reference(text))
+    }
+}
+
+impl HttpProvider {
+    /// A link of an answer, which may be relative. One that leads to another host gets none of our secrets.
+    fn link(&self, link: &str) -> Option<String> {
+        let base = Url::parse(&self.base_url).ok()?;
+        let url = base.join(link).ok().filter(|url| url.origin() == base.origin())?;
+        (url.username().is_empty() && url.password().is_none()).then(|| url.into())
     }
 }
 

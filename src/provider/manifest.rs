@@ -7,6 +7,7 @@ pub(crate) mod reader;
 pub(crate) mod receipts;
 pub(crate) mod request;
 mod sigv4;
+pub(crate) mod statement;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use lookup::Lookup;
 use reader::Reader;
 use receipts::Receipts;
 use request::RequestRule;
+use statement::Statement;
 
 /// The manifests that the program carries, by name.
 pub const SHIPPED: &[(&str, &str)] = &[
@@ -84,6 +86,7 @@ pub struct Manifest {
     pub(crate) lookup: Option<Lookup>,
     pub(crate) dedupe: Option<Dedupe>,
     pub(crate) receipts: Option<Receipts>,
+    pub(crate) statement: Option<Statement>,
 }
 
 /// `[dedupe]`.
@@ -116,6 +119,7 @@ impl Manifest {
         let answers = Answers::read(&reader, &mut table);
         let texts: &[&str] = if channel == Channel::Sms { &["subject", "html", "message_id"] } else { &["message_id"] };
         without(&table, &send, texts);
+        without(&table, &send, statement::VARIABLES);
         table.finish();
         let lookup = root.table("lookup").map(|t| Lookup::read(&reader, t));
         let dedupe = root.table("dedupe").map(|t| read_dedupe(&reader, t, &mut send, &answers));
@@ -123,6 +127,7 @@ impl Manifest {
             root.wrong("lookup", "needs a setting with account = true, which tells whose messages are looked up");
         }
         let receipts = root.table("receipt").map(|t| Receipts::read(&reader, t));
+        let statement = root.table("statement").map(|t| Statement::read(&reader, t));
         root.finish();
         mistakes.verdict(Self {
             name,
@@ -135,6 +140,7 @@ impl Manifest {
             lookup,
             dedupe,
             receipts,
+            statement,
         })
     }
 

@@ -13,6 +13,7 @@ pub mod signature;
 pub mod smpp;
 pub mod smtp;
 mod sns;
+pub mod statement;
 pub mod template;
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ use crate::domain::outcome::{LookupAnswer, Outcome};
 use crate::domain::receipt::Receipt;
 use crate::domain::time::Timestamp;
 use gate::Gate;
+use statement::Statement;
 
 /// One configured provider.
 ///
@@ -61,6 +63,10 @@ pub trait Provider: Send + Sync {
 
     /// Ends in good order what [`start`](Self::start) began, within a bounded time. Nothing is sent after it.
     async fn stop(&self) {}
+    /// The provider's own list of messages; `None` where it has none.
+    fn statement(&self) -> Option<&dyn Statement> {
+        None
+    }
 }
 
 /// What a provider lets us do after a lost answer.

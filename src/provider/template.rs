@@ -23,10 +23,13 @@ const VARIABLES: &[(&str, Sample)] = &[
     ("reference", Sample::Text("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")),
     ("dedupe_key", Sample::Text("00000000000000000000000000000000")),
     ("receipt_url", Sample::Text("https://localhost/v1/receipts/x?ref=x")),
-    ("remaining_seconds", Sample::Seconds(600)),
+    ("remaining_seconds", Sample::Number(600)),
     ("expires_at", Sample::Text("2026-01-01T00:10:00.000000Z")),
     ("began_at", Sample::Text("2026-01-01T00:00:00.000000Z")),
     ("message_id", Sample::Text("id")),
+    ("since", Sample::Text("2026-01-01T00:00:00.000000Z")),
+    ("until", Sample::Text("2026-01-02T00:00:00.000000Z")),
+    ("offset", Sample::Number(0)),
 ];
 
 /// Whether `name` is one of the variables that there are without a setting.
@@ -37,7 +40,7 @@ pub fn is_variable(name: &str) -> bool {
 #[derive(Clone, Copy)]
 enum Sample {
     Text(&'static str),
-    Seconds(u64),
+    Number(u64),
 }
 
 static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
@@ -95,7 +98,7 @@ impl Template {
         }
         let sample = |(name, sample): &(&'static str, Sample)| match sample {
             Sample::Text(text) => ((*name).to_owned(), Value::from(*text)),
-            Sample::Seconds(seconds) => ((*name).to_owned(), Value::from(*seconds)),
+            Sample::Number(number) => ((*name).to_owned(), Value::from(*number)),
         };
         let mut values: BTreeMap<String, Value> = VARIABLES.iter().map(sample).collect();
         values.extend(settings.iter().map(|name| (name.clone(), Value::from("1"))));

@@ -212,6 +212,7 @@ pub(super) fn work(row: &impl Columns) -> Read<WorkRow> {
         id: c.id("id")?,
         tenant: c.read("tenant", name(Tenant::parse))?,
         event_id: c.read("event_id", name(EventId::parse))?,
+        kind: c.read("kind", name(Kind::parse))?,
         created_at: c.time("created_at")?,
         state: work_state(row)?,
         expires_at: c.time("expires_at")?,

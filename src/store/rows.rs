@@ -277,6 +277,8 @@ pub struct WorkRow {
     pub tenant: Tenant,
     /// The app's name for the event (from `notification`).
     pub event_id: EventId,
+    /// Its kind (from `notification`).
+    pub kind: Kind,
     /// When it was admitted (from `notification`).
     pub created_at: Timestamp,
     /// What may change.

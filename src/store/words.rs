@@ -38,7 +38,7 @@ macro_rules! work_columns {
         "w.id, w.state, w.sent, w.queue, w.due_at, w.expires_at, w.ordered_at, w.user_h, w.legs, w.leg, w.provider, \
          w.owner, w.claim, w.attempt, w.used, w.open_attempt, w.sent_attempt, w.probing, w.cancel_mark, w.supersede_mark, \
          w.tries_here, w.asked_attempt, w.asked_account, w.asked_rev, w.first_there_at, w.ended_at, w.cause, w.misses, \
-         w.asks, w.sealed_to, w.sealed_message, n.tenant, n.event_id, n.created_at, n.mask"
+         w.asks, w.sealed_to, w.sealed_message, n.tenant, n.event_id, n.kind, n.created_at, n.mask"
     };
 }
 

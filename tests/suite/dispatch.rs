@@ -1,16 +1,17 @@
 //! The dispatcher against a ledger that fails at will and providers that do as they are told.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sendonce::clock::{Clock as _, ManualClock};
 use sendonce::dispatch::breaker::Standing;
-use sendonce::dispatch::{Dispatcher, Drained, LaneSettings, Parts, Route, Router, Settings};
+use sendonce::dispatch::{Dispatcher, Drained, LaneSettings, Parts, Router, Settings};
 use sendonce::domain::content::Channel;
+use sendonce::domain::ids::{Kind, NotificationId, ProviderName};
 use sendonce::domain::outcome::{LookupAnswer, Outcome, OutcomeClass, Reason};
-use sendonce::ledger::{Question, Routes as _};
+use sendonce::domain::route::{Route, RouteTable, Scope};
+use sendonce::ledger::{Question, Routes as _, RoutingKey};
 use sendonce::metrics::Metrics;
 use sendonce::provider::Provider;
 
@@ -30,8 +31,9 @@ fn house(puppets: &[&Arc<Puppet>], concurrency: u32) -> House {
     let clock = ManualClock::at(NOW);
     let lane = LaneSettings { concurrency, ..LaneSettings::default() };
     let providers = puppets.iter().map(|p| ((*p).clone() as Arc<dyn Provider>, lane)).collect();
-    let default = puppets.iter().map(|p| p.name().clone()).collect();
-    let routes = BTreeMap::from([(Channel::Email, Route { default, countries: BTreeMap::new() })]);
+    let mut routes = RouteTable::default();
+    let all = Scope { channel: Channel::Email, kind: None, country: None };
+    routes.insert(all, Route::in_order(puppets.iter().map(|p| p.name().clone())));
     let router = Arc::new(Router::new(clock.clone(), providers, routes).expect("routes that fit"));
     let dispatcher = Dispatcher::start(Parts {
         desk: page.clone(),
@@ -42,6 +44,21 @@ fn house(puppets: &[&Arc<Puppet>], concurrency: u32) -> House {
         draw: || 0.5,
     });
     House { page, router, clock, dispatcher }
+}
+
+fn with_key<T>(read: impl FnOnce(&RoutingKey<'_>) -> T) -> T {
+    let kind = Kind::parse("password_reset").expect("a kind");
+    read(&RoutingKey { id: NotificationId::from_bytes([1; 16]), kind: &kind, leg: &leg() })
+}
+
+impl House {
+    fn first(&self) -> Option<ProviderName> {
+        with_key(|key| self.router.first(key))
+    }
+
+    fn after(&self, provider: &ProviderName) -> Option<ProviderName> {
+        with_key(|key| self.router.after(key, provider))
+    }
 }
 
 /// Waits until `condition` holds; a test that waits in vain says for what.
@@ -139,15 +156,15 @@ async fn refused_credentials_stop_the_lane_until_one_trial_succeeds() {
 async fn what_waits_at_an_open_breaker_moves_to_the_next_provider() {
     let (first, second) = (Puppet::new("a", refused(Reason::NoCredit)), Puppet::new("b", accepted()));
     let house = house(&[&first, &second], 1);
-    assert_eq!(house.router.first(&leg()), Some(name("a")));
+    assert_eq!(house.first(), Some(name("a")));
     house.page.add(first.name(), 1..=5);
     until("the rest has moved", || house.page.moved.lock().expect("moved").len() == 4).await;
-    assert_eq!(house.router.first(&leg()), Some(name("b")));
-    assert_eq!(house.router.after(&leg(), first.name()), Some(name("b")));
-    assert_eq!(house.router.after(&leg(), second.name()), None);
+    assert_eq!(house.first(), Some(name("b")));
+    assert_eq!(house.after(first.name()), Some(name("b")));
+    assert_eq!(house.after(second.name()), None);
     house.clock.advance(Duration::from_secs(6));
-    assert_eq!(house.router.first(&leg()), Some(name("a")), "one may try whether it works again");
-    assert_eq!(house.router.first(&leg()), Some(name("b")), "only one");
+    assert_eq!(house.first(), Some(name("a")), "one may try whether it works again");
+    assert_eq!(house.first(), Some(name("b")), "only one");
 }
 
 #[tokio::test]

@@ -390,3 +390,18 @@ async fn the_document_is_served_with_every_route() {
     assert_eq!(document["openapi"].as_str().map(|version| version.starts_with("3.")), Some(true));
     assert!(app.stop().await);
 }
+
+#[tokio::test]
+async fn the_lanes_are_shown_to_operators_with_what_waits_there() {
+    let app = App::start().await;
+    let answer = app.event("k-lanes", &event("e-lanes")).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    let answer = app.get("/v1/providers", "shop-operator").await;
+    let lane = json!({"provider": "stub", "channel": "sms", "breaker": "half_open", "permits": 1, "in_flight": 0,
+        "closed_for": 2, "waiting": 1, "late_for": 0, "unknown": 0});
+    assert_eq!((answer.status, answer.json()), (200, json!({"items": [lane]})));
+    for key in ["shop-sender", "shop-auditor"] {
+        assert_eq!(app.get("/v1/providers", key).await.status, 403, "{key}");
+    }
+    assert_eq!(app.get("/v1/providers?x=1", "shop-operator").await.status, 400);
+}

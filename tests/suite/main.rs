@@ -4,8 +4,8 @@
 
 mod audit;
 mod bounds;
-mod callers;
 mod callbacks;
+mod callers;
 mod cli;
 mod crash;
 mod dispatch;
@@ -26,12 +26,14 @@ mod promise;
 mod proof;
 mod real_smpp;
 mod real_smtp;
+mod routing;
 mod sandbox;
 mod secrets;
 mod smpp;
 mod smpp_promise;
 mod smtp;
 mod speed;
+mod statement;
 mod store;
 mod support;
 mod tidy;

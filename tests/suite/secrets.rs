@@ -67,7 +67,7 @@ fn plan(vendor: &HttpOracle, hook: &Hook, untrusted: &SmtpOracle, relay: &SmtpOr
     plan = plan.file("api.key", &format!("{API_KEY}\n")).file("hook", &format!("{HOOK}\n"));
     plan = plan.file("hook.secret", SECRET).toml(&hook.section(""));
     for (country, provider, _) in NUMBERS {
-        plan = plan.toml(&format!("[[routes.country]]\ncountry = \"{country}\"\nsms = [\"{provider}\"]"));
+        plan = plan.toml(&format!("[[routes.rule]]\ncountries = [\"{country}\"]\nsms = [\"{provider}\"]"));
     }
     for (name, url) in [
         ("good", format!("{}/good", vendor.url())),

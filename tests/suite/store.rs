@@ -163,6 +163,7 @@ fn work(n: u32) -> WorkRow {
         id: id(n),
         tenant: tenant("acme"),
         event_id: event(n),
+        kind: Kind::parse("password_reset").expect("a kind"),
         created_at: NOW,
         state: WorkState {
             life: Life::NEW,

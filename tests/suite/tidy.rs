@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 500;
 
 /// Which rooms a room may use besides itself. `*` is every room.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("domain", &[]),
     ("clock", &["domain"]),
     ("document", &[]),
@@ -19,9 +19,10 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("ledger", &["store", "domain", "vault", "clock", "metrics", "provider"]),
     ("render", &["domain"]),
     ("audit", &["ledger", "store", "domain"]),
+    ("statement", &["ledger", "store", "provider", "domain", "clock"]),
     ("dispatch", &["ledger", "provider", "domain", "clock", "metrics", "store"]),
     ("callback", &["store", "provider", "domain", "clock", "metrics"]),
-    ("http", &["ledger", "audit", "render", "provider", "domain", "vault", "metrics", "clock", "store"]),
+    ("http", &["ledger", "audit", "statement", "render", "provider", "domain", "vault", "metrics", "clock", "store"]),
     ("config", &["domain", "document"]),
     ("keys", &["domain", "document", "clock"]),
     ("telemetry", &[]),

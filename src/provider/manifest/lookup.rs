@@ -57,6 +57,7 @@ impl Lookup {
             window: table.need_duration("window", HOUR / 60..=400 * DAY),
             needs_address: names.contains("to") || names.contains("to_digits"),
         };
+        super::without(&table, &request, super::statement::VARIABLES);
         super::without(&table, &request, &["text", "subject", "html", "remaining_seconds", "expires_at"]);
         let needs_message_id = names.contains("message_id");
         table.finish();

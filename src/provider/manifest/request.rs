@@ -136,6 +136,28 @@ impl RequestRule {
         fallback: Option<&Self>,
         now: Timestamp,
     ) -> Result<Ready, DoesNotRender> {
+        self.render_for(self.url(base_url, variables)?, variables, fallback, now)
+    }
+
+    /// Its URL.
+    ///
+    /// # Errors
+    /// [`DoesNotRender`].
+    pub fn url(&self, base_url: &str, variables: &Variables) -> Result<String, DoesNotRender> {
+        Ok(format!("{base_url}{}", self.url.url(variables)?))
+    }
+
+    /// The same for another URL, such as one that an answer names.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn render_for(
+        &self,
+        url: String,
+        variables: &Variables,
+        fallback: Option<&Self>,
+        now: Timestamp,
+    ) -> Result<Ready, DoesNotRender> {
         let mut headers = HeaderMap::new();
         let body = match &self.body {
             Body::None => Bytes::new(),
@@ -154,7 +176,6 @@ impl RequestRule {
                 headers.insert(name.clone(), header_value(&value)?);
             }
         }
-        let url = format!("{base_url}{}", self.url.url(variables)?);
         let mut ready = Ready { method: self.method.clone(), url, headers, body };
         if let Some(auth) = self.auth.as_ref().or_else(|| fallback?.auth.as_ref()) {
             auth.apply(&mut ready, variables, now)?;

@@ -44,7 +44,8 @@ impl StandardKey {
     /// writes `v1,`. `None` when there is no key in it.
     pub fn of_sender(secret: &str) -> Option<Self> {
         let secret = secret.strip_prefix("v1,").unwrap_or(secret);
-        let octets = BASE64.decode(secret.strip_prefix("whsec_").unwrap_or(secret).as_bytes()).map(Zeroizing::new).ok()?;
+        let octets =
+            BASE64.decode(secret.strip_prefix("whsec_").unwrap_or(secret).as_bytes()).map(Zeroizing::new).ok()?;
         (!octets.is_empty()).then(|| Self(hmac::Key::new(hmac::HMAC_SHA256, &octets)))
     }
 

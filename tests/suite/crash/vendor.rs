@@ -190,7 +190,7 @@ impl Vendor {
         for (kind, country) in Kind::ALL.into_iter().filter_map(|kind| Some((kind, kind.country()?))) {
             let name = kind.name();
             plan = plan.http_with(name, &format!("{}/{name}", self.http.url()), kind.strategies(), &lines);
-            plan = plan.toml(&format!("[[routes.country]]\ncountry = \"{country}\"\nsms = [\"{name}\"]"));
+            plan = plan.toml(&format!("[[routes.rule]]\ncountries = [\"{country}\"]\nsms = [\"{name}\"]"));
         }
         plan
     }

@@ -12,6 +12,7 @@ use sendonce::domain::ids::ProviderMessageId;
 use sendonce::domain::outcome::LookupAnswer;
 use sendonce::domain::receipt::{Part, Receipt};
 use sendonce::provider::manifest::SHIPPED;
+use sendonce::provider::statement::{Listed, Page, PageStart, Period};
 use sendonce::provider::{Inquiry, ReceiptError};
 use serde::Deserialize;
 
@@ -29,6 +30,19 @@ pub struct Contract {
     send: Call,
     lookup: Option<Call>,
     receipts: Option<Receipts>,
+    statement: Option<List>,
+}
+
+/// The provider's list of an hour.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    /// How the first page is asked for, and the page after the first of the answers.
+    requests: [String; 2],
+    /// So many of this stand for `$ITEMS`.
+    items: Option<(usize, String)>,
+    /// Of each message attempt, id, time and status; and whether there is another page.
+    answers: Vec<Answer>,
 }
 
 #[derive(Deserialize)]
@@ -42,7 +56,7 @@ struct Call {
 }
 
 /// Status, perhaps a header, body, and what is made of it.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(untagged)]
 enum Answer {
     Bare(u16, String, String),
@@ -56,6 +70,17 @@ struct Receipts {
     path: String,
     /// What comes, and what is read: attempt, id and status of each receipt.
     cases: Vec<(String, String)>,
+}
+
+impl List {
+    fn filled(&self) -> Vec<Answer> {
+        let items = self.items.as_ref().map(|(count, item)| vec![item.as_str(); *count].join(",")).unwrap_or_default();
+        let filled = |answer: &Answer| match answer {
+            Answer::Bare(status, body, told) => Answer::Bare(*status, body.replace("$ITEMS", &items), told.clone()),
+            headed @ Answer::Headed(..) => headed.clone(),
+        };
+        self.answers.iter().map(filled).collect()
+    }
 }
 
 impl Contract {
@@ -112,10 +137,10 @@ fn written(seen: &Seen) -> String {
     format!("{} {}\n{}{gap}{body}", seen.method, seen.path, headers.concat())
 }
 
-fn check_request(name: &str, what: &str, call: &Call, seen: &Seen, wrong: &mut Vec<String>) {
-    let wanted = match call.request.contains("$SIGNATURE") {
-        true => call.request.replace("$SIGNATURE", &signed_by_aws(seen)),
-        false => call.request.clone(),
+fn check_request(name: &str, what: &str, request: &str, seen: &Seen, wrong: &mut Vec<String>) {
+    let wanted = match request.contains("$SIGNATURE") {
+        true => request.replace("$SIGNATURE", &signed_by_aws(seen)),
+        false => request.to_owned(),
     };
     let got = written(seen);
     if got.trim_end() != wanted.trim_end() {
@@ -123,13 +148,13 @@ fn check_request(name: &str, what: &str, call: &Call, seen: &Seen, wrong: &mut V
     }
 }
 
-/// Every answer of `call`, and those that nobody documents.
-fn answers(call: &Call, undocumented: &[(u16, &str, &str)]) -> Vec<(Reply, String, String)> {
+/// Every documented answer, and those that nobody documents.
+fn answers(documented: &[Answer], undocumented: &[(u16, &str, &str)]) -> Vec<(Reply, String, String)> {
     let reply = |status: u16, header: &str, body: &str| match header.split_once(": ") {
         Some((name, value)) => Reply::json(status, body).header(name, value),
         None => Reply::json(status, body),
     };
-    let documented = call.answers.iter().map(|answer| match answer {
+    let documented = documented.iter().map(|answer| match answer {
         Answer::Bare(status, body, told) => (reply(*status, "", body), format!("{status} {body}"), told.clone()),
         Answer::Headed(status, header, body, told) => {
             (reply(*status, header, body), format!("{status} {header} {body}"), told.clone())
@@ -159,10 +184,10 @@ async fn each_provider_is_asked_in_exactly_the_bytes_of_its_contract() {
         let oracle = HttpOracle::start().await;
         let provider = contracted(name, &oracle.url(), &Signer::of(manifest, &contract.settings));
         send(&provider).await;
-        check_request(name, "send", &contract.send, &oracle.requests()[0], &mut wrong);
+        check_request(name, "send", &contract.send.request, &oracle.requests()[0], &mut wrong);
         if let Some(lookup) = &contract.lookup {
             provider.lookup(&question(&provider, lookup)).await;
-            check_request(name, "look-up", lookup, &oracle.requests()[1], &mut wrong);
+            check_request(name, "look-up", &lookup.request, &oracle.requests()[1], &mut wrong);
         }
     }
     assert_none(&wrong);
@@ -189,7 +214,7 @@ async fn each_answer_to_a_send_is_read_as_its_contract_says() {
         let contract = Contract::of(name);
         let oracle = HttpOracle::start().await;
         let provider = contracted(name, &oracle.url(), &Signer::of(manifest, &contract.settings));
-        let answers = answers(&contract.send, &undocumented);
+        let answers = answers(&contract.send.answers, &undocumented);
         let asked = answers.len();
         for (reply, shown, wanted) in answers {
             oracle.play([reply]);
@@ -222,7 +247,7 @@ async fn each_answer_to_a_look_up_is_read_as_its_contract_says() {
         let Some(lookup) = &contract.lookup else { continue };
         let oracle = HttpOracle::start().await;
         let provider = contracted(name, &oracle.url(), &Signer::of(manifest, &contract.settings));
-        for (reply, shown, wanted) in answers(lookup, &undocumented) {
+        for (reply, shown, wanted) in answers(&lookup.answers, &undocumented) {
             oracle.play([reply]);
             let got = match provider.lookup(&question(&provider, lookup)).await {
                 LookupAnswer::Found { message_id, delivery } => {
@@ -238,6 +263,62 @@ async fn each_answer_to_a_look_up_is_read_as_its_contract_says() {
         }
     }
     assert_none(&wrong);
+}
+
+fn written_page(page: Option<Page>) -> String {
+    let Some(page) = page else { return "unreadable".to_owned() };
+    let written = |message: &Listed| {
+        let attempt = message.reference.map_or("-".to_owned(), |reference| reference.attempt.to_string());
+        let status = message.status.map_or("-", |status| status.code());
+        format!("{attempt} {} {} {status}", message.message_id, message.at)
+    };
+    let messages: Vec<String> = page.messages.iter().map(written).collect();
+    let messages = if messages.len() < 10 { messages } else { vec![format!("{} messages", messages.len())] };
+    messages.into_iter().chain(page.next.is_some().then(|| "more".to_owned())).collect::<Vec<_>>().join("; ")
+}
+
+#[tokio::test]
+async fn each_list_is_asked_for_and_read_as_its_contract_says() {
+    let mut wrong = vec![];
+    let period = Period { since: NOW.minus(Duration::from_secs(3600)), until: NOW };
+    let undocumented = [200, 401, 404, 429, 500].map(|status| (status, "{}", "unreadable"));
+    for (name, manifest) in SHIPPED {
+        let contract = Contract::of(name);
+        let Some(list) = &contract.statement else { continue };
+        let oracle = HttpOracle::start().await;
+        let provider = contracted(name, &oracle.url(), &Signer::of(manifest, &contract.settings));
+        let statement = provider.statement().expect("a list");
+        let answers = answers(&list.filled(), &undocumented);
+        for (reply, shown, wanted) in answers.clone() {
+            oracle.play([reply]);
+            let got = written_page(statement.page(period, &PageStart::First, NOW).await);
+            if got != wanted {
+                wrong.push(format!("{name}: {shown}\n    wanted {wanted}, got {got}"));
+            }
+        }
+        oracle.play([answers[0].0.clone(), Reply::json(500, "{}")]);
+        let first = statement.page(period, &PageStart::First, NOW).await;
+        let next =
+            first.and_then(|page| page.next).unwrap_or_else(|| panic!("{name}: the first answer has no next page"));
+        assert!(statement.page(period, &next, NOW).await.is_none());
+        let asked = oracle.requests();
+        for (request, seen) in list.requests.iter().zip(&asked[asked.len() - 2..]) {
+            check_request(name, "list", request, seen, &mut wrong);
+        }
+    }
+    assert_none(&wrong);
+}
+
+#[tokio::test]
+async fn a_next_page_at_another_host_is_not_asked_for() {
+    let (ours, other) = (HttpOracle::start().await, HttpOracle::start().await);
+    let period = Period { since: NOW.minus(Duration::from_secs(3600)), until: NOW };
+    let provider = provider("mailgun", &ours.url(), &[]);
+    let statement = provider.statement().expect("a list");
+    for link in [format!("{}/v3/x", other.url()), "//user@127.0.0.1/".to_owned(), "http://".to_owned()] {
+        assert!(statement.page(period, &PageStart::Link(link.clone()), NOW).await.is_none(), "{link}");
+    }
+    assert_eq!((ours.requests().len(), other.connections()), (0, 0));
 }
 
 fn written_receipt(receipt: &Receipt) -> String {
@@ -306,11 +387,13 @@ fn what_may_be_done_after_a_lost_answer_is_told_for_each_provider() {
             ("identical body", abilities.identical_body),
             ("receipts", abilities.receipts),
             ("receipts by id", abilities.receipts_by_id),
+            ("statement", provider.statement().is_some()),
         ];
         let told: Vec<&str> = all.into_iter().filter(|(_, has)| *has).map(|(word, _)| word).collect();
         assert_eq!(told, contract.abilities, "{name}");
         assert_eq!(contract.lookup.is_some(), abilities.lookup.is_some(), "{name}");
         assert_eq!(contract.receipts.is_some(), abilities.receipts, "{name}");
+        assert_eq!(contract.statement.is_some(), provider.statement().is_some(), "{name}");
         assert_eq!(abilities.send_timeout, PATIENT.total);
         let shown = format!("{provider:?}");
         assert!(contract.settings.values().filter(|value| value.len() > 3).all(|value| !shown.contains(value)));

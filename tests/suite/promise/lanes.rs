@@ -108,8 +108,8 @@ async fn expired_rows_of_a_restart_are_cleared_without_a_send_and_hold_up_nothin
     wait("the refusal", async || attempts(&daemon.status(&gate).await) > 0 && sends(&oracle) > 0).await;
     wait("its record", async || !daemon.records(&gate, "attempt_ended").await.is_empty()).await;
     let events: Vec<Value> = (0..OLD).map(|n| short_event(&format!("b22-g{n}"), 4)).collect();
-    let admitted = Instant::now();
     let ids = futures_util::future::join_all(events.iter().map(|event| daemon.accept(event))).await;
+    let admitted = Instant::now();
     let before = sends(&oracle);
     daemon.kill9();
     // The life time of the messages passes while nothing runs.
@@ -137,7 +137,7 @@ async fn providers_that_hang_or_refuse_do_not_hold_up_the_messages_of_another() 
         .http_with("hanging", &hanging.url(), &[], "timeout = \"30s\"\nconcurrency = 4")
         .http("down", &down, &[])
         .http("good", &good.url(), &[])
-        .section("routes", "sms = [\"good\"]\ncountry = [ { country = \"VN\", sms = [\"hanging\"] }, { country = \"US\", sms = [\"down\"] } ]");
+        .section("routes", "sms = [\"good\"]\nrule = [ { countries = [\"VN\"], sms = [\"hanging\"] }, { countries = [\"US\"], sms = [\"down\"] } ]");
     let daemon = Daemon::start(plan).await;
     let to = |id: String, number: String| {
         let mut event = event(&id);

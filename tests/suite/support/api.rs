@@ -13,14 +13,13 @@ use sendonce::domain::receipt::{Part, Receipt, ReceiptStatus};
 use sendonce::domain::retry::RetryPolicy;
 use sendonce::domain::time::Timestamp;
 use sendonce::http::server::{Bounds, serve};
-use sendonce::http::{Api, Authenticate, Limits, Principal, Rate, Role, TenantRules, router};
-use sendonce::ledger::{Ledger, Parts, Policy, Routes, Transit};
+use sendonce::http::{Api, Authenticate, Lane, Lanes, Limits, Principal, Rate, Role, TenantRules, router};
+use sendonce::ledger::{Ledger, Parts, Policy, Routes, RoutingKey, Transit};
 use sendonce::metrics::Metrics;
 use sendonce::provider::gate::Gate;
 use sendonce::provider::{Abilities, Dispatch, Inquiry, Provider, ReceiptError, ReceiptRequest};
 use sendonce::render::templates::Templates;
 use sendonce::store::nodes::Identity;
-use sendonce::store::rows::Leg;
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore};
 use sendonce::vault::{IndexKey, Vault, new_key_line};
 use serde_json::Value;
@@ -123,11 +122,11 @@ impl Provider for Stub {
 }
 
 impl Routes for Stub {
-    fn first(&self, leg: &Leg) -> Option<ProviderName> {
-        (leg.channel == Channel::Sms).then(|| self.name.clone())
+    fn first(&self, key: &RoutingKey<'_>) -> Option<ProviderName> {
+        (key.leg.channel == Channel::Sms).then(|| self.name.clone())
     }
 
-    fn after(&self, _: &Leg, _: &ProviderName) -> Option<ProviderName> {
+    fn after(&self, _: &RoutingKey<'_>, _: &ProviderName) -> Option<ProviderName> {
         None
     }
 
@@ -176,6 +175,19 @@ fn tenants() -> HashMap<Tenant, TenantRules> {
     [(Tenant::parse("shop").expect("a tenant"), rules)].into()
 }
 
+/// One lane, which waits for its breaker.
+fn lanes(provider: &ProviderName) -> Lanes {
+    let lane = Lane {
+        provider: provider.clone(),
+        channel: Channel::Sms,
+        breaker: "half_open",
+        permits: 1,
+        in_flight: 0,
+        closed_for: Duration::from_millis(1500),
+    };
+    Arc::new(move || vec![lane.clone()])
+}
+
 impl App {
     pub async fn start() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
@@ -208,8 +220,10 @@ impl App {
             authenticate: Arc::new(Keys),
             providers: [(provider.clone(), stub as Arc<dyn Provider>)].into(),
             hooks: HashMap::new(),
+            lanes: lanes(&provider),
             metrics: metrics.clone(),
             clock: shared,
+            statements: Arc::new(Semaphore::new(1)),
             limits: Limits { body: 8192, ..Limits::default() },
             waiters: waiters.clone(),
             stopping: stopping.clone(),

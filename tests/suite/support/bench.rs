@@ -17,7 +17,8 @@ use sendonce::domain::outcome::{Outcome, OutcomeClass, Reason};
 use sendonce::domain::retry::RetryPolicy;
 use sendonce::domain::time::Timestamp;
 use sendonce::ledger::{
-    Admission, Claimed, Ledger, LimitCheck, NewNotification, Parts, Policy, Question, Repeat, Routes, Transit,
+    Admission, Claimed, Ledger, LimitCheck, NewNotification, Parts, Policy, Question, Repeat, Routes, RoutingKey,
+    Transit,
 };
 use sendonce::metrics::Metrics;
 use sendonce::provider::{Abilities, DedupeCovers, DedupeRules, LookupRules};
@@ -96,13 +97,13 @@ impl TestRoutes {
 }
 
 impl Routes for TestRoutes {
-    fn first(&self, leg: &Leg) -> Option<ProviderName> {
-        let route = self.route(leg);
+    fn first(&self, key: &RoutingKey<'_>) -> Option<ProviderName> {
+        let route = self.route(key.leg);
         route.iter().find(|p| !self.is_open(p)).or(route.first()).cloned()
     }
 
-    fn after(&self, leg: &Leg, provider: &ProviderName) -> Option<ProviderName> {
-        self.route(leg).iter().skip_while(|p| *p != provider).skip(1).find(|p| !self.is_open(p)).cloned()
+    fn after(&self, key: &RoutingKey<'_>, provider: &ProviderName) -> Option<ProviderName> {
+        self.route(key.leg).iter().skip_while(|p| *p != provider).skip(1).find(|p| !self.is_open(p)).cloned()
     }
 
     fn abilities(&self, provider: &ProviderName) -> Option<Arc<Abilities>> {

@@ -11,6 +11,8 @@ use crate::support::postgres::Database;
 pub enum Strategy {
     /// `GET /messages?ref=…`; two misses authorise a resend at once.
     Lookup,
+    /// `GET /list?since=…&until=…&offset=…`, three messages a page.
+    List,
     /// The header `Idempotency-Key`; status 200 says that the first request stands.
     Dedupe,
     /// JSON with `ref`, `id`, `status` and, for messages of several parts, `part` and `parts`.
@@ -199,6 +201,12 @@ ref = "{{ reference }}"
                 "[lookup]\nmethod = \"GET\"\nurl = \"{{ base_url }}/messages?ref={{ reference }}\"\nfound = \"/messages\"\n\
                  match = { \"/ref\" = \"{{ reference }}\" }\nmessage_id = \"/id\"\nsettle_after = \"100ms\"\n\
                  not_found_needed = 2\ntrust_miss = true\nwindow = \"1h\"\n"
+            }
+            Strategy::List => {
+                "[statement]\nmethod = \"GET\"\n\
+                 url = \"{{ base_url }}/list?since={{ since }}&until={{ until }}&offset={{ offset }}\"\nfound = \"/messages\"\n\
+                 full_page = 3\nreference = \"/ref\"\nmessage_id = \"/id\"\nat = \"/at\"\nwindow = \"30d\"\n\
+                 statuses = [{ at = \"/status\", any = [\"delivered\"], is = \"delivered\" }]\n"
             }
             Strategy::Dedupe => {
                 "[dedupe]\nheader = \"Idempotency-Key\"\nwindow = \"1h\"\nsettle_after = \"100ms\"\ncovers = \"any\"\n\
