@@ -113,7 +113,7 @@ async fn a_configuration_with_mistakes_is_not_started_and_every_mistake_is_told_
 #[tokio::test]
 async fn the_example_configuration_has_no_mistakes() {
     let daemon = Daemon::prepare(Plan::plain().sandbox());
-    for secret in ["twilio.token", "telnyx.key", "relay.password"] {
+    for secret in ["twilio.token", "telnyx.key", "relay.password", "smsc.password"] {
         write_secret(&daemon.path(secret), "x");
     }
     fs::copy(Pki::new().roots(), daemon.path("relay-ca.pem")).expect("copied");
