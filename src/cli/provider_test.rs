@@ -1,5 +1,8 @@
 //! `sendonce providers test`: one real message through a configured provider, and what can be learned from it.
 
+mod door;
+
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use crate::domain::outcome::{LookupAnswer, Outcome, OutcomeClass};
 use crate::provider::gate::Gate;
 use crate::provider::{Dispatch, Inquiry, Provider};
 use crate::vault::{IndexKey, Purpose, random};
+use door::Door;
 
 /// How long the test message may be under way.
 const LIFETIME: Duration = Duration::from_secs(600);
@@ -36,6 +40,15 @@ pub(super) struct TestArgs {
     /// How long to look it up for, in seconds, where the provider has look-ups
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     look_for: u64,
+    /// Send it once more under the same key, to learn what is answered. Where the key does not hold, it arrives twice
+    #[arg(long)]
+    repeat: bool,
+    /// Take receipts here, where `public_url` must lead meanwhile (ADDRESS:PORT)
+    #[arg(long, value_name = "ADDRESS")]
+    receipts: Option<SocketAddr>,
+    /// How long to wait for a receipt that says how it ended, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, requires = "receipts")]
+    wait_for: u64,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -49,18 +62,43 @@ pub(super) async fn run(args: TestArgs) -> Result<(), Failure> {
         return Err(Failure::failed("the address is not of this provider's channel"));
     }
     let clock: SharedClock = Arc::new(SystemClock);
-    let dispatch = test_message(&clock, &index, &args.name, to)?;
-    let start_by = clock.since_boot() + Duration::from_secs(10);
-    let gate = Gate::new(clock.clone(), start_by, dispatch.expires_at);
-    let outcome = provider.send(&dispatch, &gate).await;
-    tell_outcome(&dispatch, &outcome, args.json)?;
-    if provider.abilities().lookup.is_some() {
-        look_up(provider.as_ref(), &clock, &dispatch, &outcome, &args).await?;
+    let abilities = provider.abilities();
+    if args.repeat && abilities.dedupe.is_none() {
+        return Err(Failure::failed("--repeat: its manifest has no [dedupe], so it would certainly arrive twice"));
     }
+    if args.receipts.is_some() && !abilities.receipts {
+        return Err(Failure::failed("--receipts: with these settings no receipt can be checked"));
+    }
+    let dispatch = test_message(&clock, &index, &args.name, to)?;
+    let mut door = match args.receipts {
+        Some(address) => Some(Door::open(address, provider.clone(), clock.clone(), dispatch.id).await?),
+        None => None,
+    };
+    let outcome = send(provider.as_ref(), &clock, &dispatch).await;
+    if let Some(door) = &door {
+        door.know(outcome.message_id.as_ref());
+    }
+    tell_outcome("outcome", &dispatch, &outcome, args.json)?;
+    if args.repeat {
+        let again = send(provider.as_ref(), &clock, &dispatch).await;
+        tell_outcome("repeat", &dispatch, &again, args.json)?;
+    }
+    let receipts = async {
+        match &mut door {
+            Some(door) => door.wait(Duration::from_secs(args.wait_for), args.json).await,
+            None => Ok(()),
+        }
+    };
+    tokio::try_join!(look_up(provider.as_ref(), &clock, &dispatch, &outcome, &args), receipts)?;
     match outcome.class {
         OutcomeClass::Accepted => Ok(()),
         _ => Err(Failure::failed("the provider did not take the message")),
     }
+}
+
+async fn send(provider: &dyn Provider, clock: &SharedClock, dispatch: &Dispatch) -> Outcome {
+    let start_by = clock.since_boot() + Duration::from_secs(10);
+    provider.send(dispatch, &Gate::new(clock.clone(), start_by, dispatch.expires_at)).await
 }
 
 fn address(text: &str) -> Result<Address, Failure> {
@@ -96,10 +134,10 @@ fn test_message(
     })
 }
 
-fn tell_outcome(dispatch: &Dispatch, outcome: &Outcome, as_json: bool) -> Result<(), Failure> {
+fn tell_outcome(of: &str, dispatch: &Dispatch, outcome: &Outcome, as_json: bool) -> Result<(), Failure> {
     show::answer(
         &json!({
-            "outcome": outcome.class,
+            of: outcome.class,
             "reason": outcome.reason,
             "message_id": outcome.message_id,
             "reference": dispatch.reference,
@@ -116,6 +154,9 @@ async fn look_up(
     outcome: &Outcome,
     args: &TestArgs,
 ) -> Result<(), Failure> {
+    if provider.abilities().lookup.is_none() {
+        return Ok(());
+    }
     let began = clock.since_boot();
     let mut asked = 0_u32;
     loop {

@@ -7,6 +7,7 @@ pub mod admin;
 pub mod auth;
 pub mod headers;
 pub mod problem;
+pub mod receipts;
 pub mod server;
 
 mod audit;
@@ -15,7 +16,6 @@ mod forms;
 mod judge;
 mod notifications;
 mod openapi;
-mod receipts;
 mod request;
 mod resolve;
 mod stall;

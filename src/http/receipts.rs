@@ -6,10 +6,10 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use http::StatusCode;
 
-use super::Api;
 use super::forms;
 use super::problem::{Code, Problem, ProblemBody};
 use super::request::{Segment, body};
+use super::{Api, Limits};
 use crate::domain::ids::ProviderName;
 use crate::ledger::Received;
 use crate::metrics::{ByProviderResult, Metrics};
@@ -63,10 +63,7 @@ pub(super) async fn get(
 async fn receive(api: &Api, name: &str, request: Request<Body>) -> Result<StatusCode, Problem> {
     let provider = ProviderName::parse(name).ok().and_then(|name| api.providers.get(&name));
     let provider = provider.ok_or_else(Problem::not_found)?;
-    let (parts, posted) = request.into_parts();
-    let body = body(posted, &parts.headers, MAX_BODY, &api.limits).await?;
-    let path_and_query = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-    let request = ReceiptRequest { path_and_query, method: parts.method, headers: parts.headers, body };
+    let request = whole(request, &api.limits).await?;
     let told = Told { metrics: &api.metrics, provider: name };
     let receipts = provider.receipts(&request, api.clock.now()).await.map_err(|e| told.refused(e))?;
     let received = api.ask(api.ledger.receive(receipts)).await.inspect_err(|_| told.count("not_stored"))?;
@@ -78,6 +75,27 @@ async fn receive(api: &Api, name: &str, request: Request<Body>) -> Result<Status
         });
     }
     Ok(StatusCode::OK)
+}
+
+/// Reads a request whole, as a signature needs it.
+///
+/// # Errors
+/// 413, 408, or 400 for one that broke off.
+pub async fn whole(request: Request<Body>, limits: &Limits) -> Result<ReceiptRequest, Problem> {
+    let (parts, posted) = request.into_parts();
+    let body = body(posted, &parts.headers, MAX_BODY, limits).await?;
+    let path_and_query = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+    Ok(ReceiptRequest { path_and_query, method: parts.method, headers: parts.headers, body })
+}
+
+/// What the sender of a receipt is answered that was not taken.
+pub fn refusal(e: ReceiptError) -> Problem {
+    match e {
+        ReceiptError::NotOffered => Problem::not_found(),
+        ReceiptError::NotAuthentic => Problem::new(Code::Unauthorized, "the receipt's origin is not proven"),
+        ReceiptError::Unreadable => Problem::new(Code::BadRequest, "the receipt does not read as its documents say"),
+        ReceiptError::Unavailable => Problem::new(Code::Unavailable, "the receipt's origin cannot be checked now"),
+    }
 }
 
 /// Counts what becomes of a provider's receipts.
@@ -94,19 +112,11 @@ impl Told<'_> {
 
     fn refused(&self, e: ReceiptError) -> Problem {
         match e {
-            ReceiptError::NotOffered => Problem::not_found(),
-            ReceiptError::NotAuthentic => {
-                self.count("not_authentic");
-                Problem::new(Code::Unauthorized, "the receipt's origin is not proven")
-            }
-            ReceiptError::Unreadable => {
-                self.count("unreadable");
-                Problem::new(Code::BadRequest, "the receipt does not read as its documents say")
-            }
-            ReceiptError::Unavailable => {
-                self.count("unavailable");
-                Problem::new(Code::Unavailable, "the receipt's origin cannot be checked now")
-            }
+            ReceiptError::NotOffered => {}
+            ReceiptError::NotAuthentic => self.count("not_authentic"),
+            ReceiptError::Unreadable => self.count("unreadable"),
+            ReceiptError::Unavailable => self.count("unavailable"),
         }
+        refusal(e)
     }
 }

@@ -3,6 +3,7 @@
 mod answers;
 mod contract;
 mod faults;
+mod live;
 mod manifests;
 mod receipts;
 mod requests;
