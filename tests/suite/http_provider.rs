@@ -5,6 +5,7 @@ mod contract;
 mod faults;
 mod live;
 mod manifests;
+mod page;
 mod receipts;
 mod requests;
 mod signer;
@@ -74,7 +75,8 @@ fn hasty(name: &str, base_url: &str) -> HttpProvider {
 }
 
 fn timed(name: &str, base_url: &str, more: &[(&str, &str)], timeouts: HttpTimeouts) -> HttpProvider {
-    let manifest = shipped(name).expect("shipped").expect("without mistakes");
+    let example = (name == page::EXAMPLE.0).then(|| Manifest::parse("pigeon.toml", page::EXAMPLE.1));
+    let manifest = example.or_else(|| shipped(name)).expect("shipped").expect("without mistakes");
     let mut settings = Contract::of(name).settings();
     settings.extend(secret(more));
     settings.insert("base_url".to_owned(), base_url.into());

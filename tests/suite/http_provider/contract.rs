@@ -1,5 +1,6 @@
 //! The contract with each shipped provider, as `tests/suite/providers/NAME.toml` has it: the bytes that leave, how each
-//! documented answer is read, and what receipts say. A provider more is a file more.
+//! documented answer is read, and what receipts say. A provider more is a file more. The example of `docs/PROVIDERS.md` is held
+//! to the contract that stands there.
 //!
 //! In a contract `$REF` stands for the attempt's reference, `$KEY` for the dedupe key, and `$SIGNATURE` for a signature that
 //! is computed here, by code that is not the product's.
@@ -60,9 +61,12 @@ struct Receipts {
 impl Contract {
     pub fn of(name: &str) -> Self {
         let path = folder().join(format!("{name}.toml"));
-        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let text = match name == page::EXAMPLE.0 {
+            true => page::contract(),
+            false => fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())),
+        };
         let text = text.replace("$REF", &reference(1)).replace("$KEY", KEY);
-        toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+        toml::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
     pub fn settings(&self) -> BTreeMap<String, SecretString> {
@@ -74,7 +78,12 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/suite/providers")
 }
 
-/// The shipped provider, with the secrets of its receipts.
+/// Every manifest that has a contract.
+fn contracts() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SHIPPED.iter().copied().chain([page::EXAMPLE])
+}
+
+/// The provider, with the secrets of its receipts.
 fn contracted(name: &str, base_url: &str, signer: &Signer) -> HttpProvider {
     let secrets = signer.settings();
     let more: Vec<(&str, &str)> = secrets.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
@@ -145,7 +154,7 @@ fn every_shipped_provider_has_a_contract_and_every_contract_a_provider() {
 #[tokio::test]
 async fn each_provider_is_asked_in_exactly_the_bytes_of_its_contract() {
     let mut wrong = vec![];
-    for (name, manifest) in SHIPPED {
+    for (name, manifest) in contracts() {
         let contract = Contract::of(name);
         let oracle = HttpOracle::start().await;
         let provider = contracted(name, &oracle.url(), &Signer::of(manifest, &contract.settings));
@@ -176,7 +185,7 @@ async fn each_answer_to_a_send_is_read_as_its_contract_says() {
         (302, "", "unknown redirected"),
         (307, "", "refused.account redirected"),
     ];
-    for (name, manifest) in SHIPPED {
+    for (name, manifest) in contracts() {
         let contract = Contract::of(name);
         let oracle = HttpOracle::start().await;
         let provider = contracted(name, &oracle.url(), &Signer::of(manifest, &contract.settings));
@@ -208,7 +217,7 @@ async fn each_answer_to_a_look_up_is_read_as_its_contract_says() {
         (429, "{}", "unreadable"),
         (500, "{}", "unreadable"),
     ];
-    for (name, manifest) in SHIPPED {
+    for (name, manifest) in contracts() {
         let contract = Contract::of(name);
         let Some(lookup) = &contract.lookup else { continue };
         let oracle = HttpOracle::start().await;
@@ -247,7 +256,7 @@ fn written_receipt(receipt: &Receipt) -> String {
 #[tokio::test]
 async fn each_receipt_is_read_as_its_contract_says_and_no_forged_one_is() {
     let mut wrong = vec![];
-    for (name, manifest) in SHIPPED {
+    for (name, manifest) in contracts() {
         let contract = Contract::of(name);
         let Some(receipts) = &contract.receipts else { continue };
         let signer = Signer::of(manifest, &contract.settings);
@@ -285,7 +294,7 @@ async fn each_receipt_is_read_as_its_contract_says_and_no_forged_one_is() {
 
 #[test]
 fn what_may_be_done_after_a_lost_answer_is_told_for_each_provider() {
-    for (name, manifest) in SHIPPED {
+    for (name, manifest) in contracts() {
         let contract = Contract::of(name);
         let provider = contracted(name, "http://127.0.0.1:9", &Signer::of(manifest, &contract.settings));
         let abilities = provider.abilities();
