@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use sendonce::clock::ManualClock;
 use sendonce::domain::ids::{NotificationId, Ticket};
 use sendonce::domain::lifecycle::{Sent, State};
 use sendonce::domain::outcome::{LookupAnswer, Outcome, Reason};
-use sendonce::ledger::{Question, Verdict};
+use sendonce::ledger::{Admission, LimitCheck, LimitScope, Question, SettleAnswer, Verdict};
 use sendonce::provider::Abilities;
 use sendonce::store::Store;
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore};
+use sendonce::vault::Purpose;
 use tempfile::TempDir;
 
 use crate::support::bench::{
@@ -89,6 +91,66 @@ async fn a_late_answer_still_tells_the_providers_id() {
     resolve(&bench, claimed.id, Verdict::Sent).await;
     bench.settle(&claimed, accepted("M1")).await;
     assert_eq!(bench.status(claimed.id).await.notification.outcome.message_id, Some(message_id("M1")));
+}
+
+#[tokio::test]
+async fn a_commit_that_puts_work_back_for_later_does_not_hand_it_out_again() {
+    let bench = Bench::with(silent()).await;
+    let id = bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    // Both are handed over before either is taken, so that one commit has both.
+    let (settled, claims) = tokio::join!(bench.ledger.settle(id, claimed.attempt, not_sent()), bench.claim("sms-a"));
+    assert_eq!((settled, claims.len()), (Ok(SettleAnswer::Now(State::RetryWait)), 0));
+}
+
+#[tokio::test]
+async fn repeats_in_one_commit_of_what_a_limit_turns_away_share_its_answer_and_nobody_elses() {
+    let bench = Bench::with(silent()).await;
+    let limited = |name: &str, minutes: u64| {
+        let mut event = bench.event(name);
+        let key = bench.index.hash(Purpose::RecipientLimit, &[&[u8::try_from(minutes).expect("few")]]);
+        event.limits = vec![LimitCheck { scope: LimitScope::Recipient, key, burst: 1, per: secs(60 * minutes) }];
+        event
+    };
+    bench.admit_event(limited("e1", 1)).await;
+    bench.admit_event(limited("e2", 2)).await;
+    let mut other_key = limited("e4", 2);
+    other_key.repeat.key = bench.index.hash(Purpose::Key, &[b"another"]);
+    let posts = [limited("e3", 1), limited("e4", 2), limited("e4", 2), other_key, bench.event("e1")];
+    let answers = join_all(posts.map(|event| bench.ledger.admit(event))).await;
+    let away = |minutes: u64| Ok(Admission::Limited { scope: LimitScope::Recipient, retry_after: secs(60 * minutes) });
+    assert_eq!(answers[..4], [away(1), away(2), away(2), away(2)]);
+    assert!(matches!(answers[4], Ok(Admission::Replayed(_))), "{:?}", answers[4]);
+    bench.accounts_close().await;
+}
+
+#[tokio::test]
+async fn what_a_newer_event_has_marked_or_what_is_over_is_not_told_of_a_still_newer_one() {
+    let bench = Bench::with(with_lookup()).await;
+    let of_one_user = |name: &str| {
+        let mut event = bench.event(name);
+        event.user = bench.index.hash(Purpose::User, &[b"user-1"]);
+        event
+    };
+    let first = bench.admit_event(of_one_user("e1")).await;
+    let claimed = bench.claim_one("sms-a").await;
+    for newer in ["e2", "e3"] {
+        bench.clock.advance(secs(1));
+        bench.admit_event(of_one_user(newer)).await;
+    }
+    bench.settle(&claimed, lost()).await;
+    bench.clock.advance(secs(601));
+    bench.ledger.sweep().await.expect("works");
+    let expired_at = bench.status(first).await.notification.outcome.finished_at;
+    bench.admit_event(of_one_user("e4")).await;
+    let story = bench.story(first).await;
+    assert_eq!(story.iter().filter(|word| word.starts_with("newer_event")).count(), 1, "{story:?}");
+
+    bench.clock.advance(secs(60));
+    let found = LookupAnswer::Found { message_id: None, delivery: None };
+    bench.ledger.answer(first, claimed.attempt, found).await.expect("works");
+    let outcome = bench.status(first).await.notification.outcome;
+    assert_eq!((outcome.state, outcome.sent, outcome.finished_at), (State::Expired, Sent::Yes, expired_at));
 }
 
 #[tokio::test]

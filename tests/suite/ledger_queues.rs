@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use sendonce::domain::audit::{Record, Source, What};
-use sendonce::domain::ids::{NotificationId, Tenant, Ticket};
+use sendonce::domain::ids::{EventId, IdempotencyKey, NotificationId, Tenant, Ticket};
+use sendonce::domain::lifecycle::State;
 use sendonce::domain::outcome::{LookupAnswer, OutcomeClass, Reason};
-use sendonce::ledger::{Admission, Repeat, Verdict};
+use sendonce::ledger::{Admission, Question, Repeat, Verdict};
+use sendonce::provider::{Abilities, LookupRules};
+use sendonce::store::rows::LogFilter;
 use sendonce::vault::Purpose;
 
-use crate::support::bench::{Bench, START, accepted, actor, lost, message_id, not_sent, provider, silent, with_lookup};
+use crate::support::bench::{
+    Bench, START, accepted, actor, lost, message_id, not_sent, provider, refused, silent, tenant, with_lookup,
+};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -122,4 +127,138 @@ async fn the_log_tells_what_was_found_out_and_who_said_so() {
     bench.ledger.recover(&ticket()).await.expect("a working store");
     let restored = told(&bench, left, What::Restored).await;
     assert_eq!((restored.ticket, restored.attempt), (Some(ticket()), Some(2)), "the lost copy may have made a second");
+}
+
+#[tokio::test]
+async fn a_record_that_stands_for_itself_gets_the_time_of_its_commit() {
+    let bench = Bench::with(silent()).await;
+    bench.clock.advance(secs(5));
+    bench.ledger.record(Record::new(START, tenant(), What::Exported, actor())).await.expect("a working store");
+    let log = bench.ledger.log_page(&LogFilter::default(), 0, 10).await.expect("a working store");
+    let told: Vec<_> = log.into_iter().map(|row| (row.record.what, row.record.at, row.record.actor)).collect();
+    assert_eq!(told, [(What::Exported, START.plus(secs(5)), actor())]);
+}
+
+#[tokio::test]
+async fn the_bell_of_a_queue_rings_when_work_comes() {
+    let bench = Bench::with(with_lookup()).await;
+    let rings = async |ask| {
+        let bell = bench.ledger.wakes(&provider("sms-a"), ask);
+        tokio::time::timeout(secs(5), bell.notified()).await.is_ok()
+    };
+    bench.admit("e1").await;
+    assert!(rings(false).await, "it is to be sent");
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, lost()).await;
+    assert!(rings(true).await, "it is to be asked about");
+}
+
+#[tokio::test]
+async fn a_look_up_that_needs_the_address_is_given_the_one_that_was_tried() {
+    let lookup = with_lookup().lookup.map(|rules| LookupRules { needs_address: true, ..rules });
+    for (abilities, expected) in
+        [(Abilities { lookup, ..silent() }, Some("user@example.org".to_owned())), (with_lookup(), None)]
+    {
+        let bench = Bench::with(silent()).await;
+        bench.routes.abilities.lock().expect("free").insert(provider("mail"), abilities.into());
+        bench.admit_event(bench.event_to("e1", &["+84901234567", "user@example.org"])).await;
+        let sms = bench.claim_one("sms-a").await;
+        bench.settle(&sms, refused()).await;
+        let mail = bench.claim_one("mail").await;
+        bench.settle(&mail, lost()).await;
+        bench.clock.advance(secs(2));
+        let Some(Question::Lookup(asking)) = bench.ledger.ask(&provider("mail"), 10).await.expect("works").pop() else {
+            panic!("a look-up is due")
+        };
+        assert_eq!((asking.attempt, asking.reference), (2, mail.reference));
+        assert_eq!((asking.dedupe_key, asking.began_at), (mail.dedupe_key, START));
+        assert_eq!(asking.to.map(|to| to.canonical()), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_was_handed_out_comes_again_only_when_its_answer_cannot_come_any_more() {
+    let bench = Bench::with(with_lookup()).await;
+    bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, lost()).await;
+    bench.clock.advance(secs(1));
+    let ask = async || bench.ledger.ask(&provider("sms-a"), 10).await.expect("a working store").len();
+    assert_eq!(ask().await, 1);
+    // The provider's time-out and half a minute.
+    bench.clock.advance(secs(40) - Duration::from_micros(1));
+    assert_eq!(ask().await, 0);
+    bench.clock.advance(Duration::from_micros(1));
+    assert_eq!(ask().await, 1);
+}
+
+#[tokio::test]
+async fn an_unknown_is_asked_about_again_when_its_provider_is_configured_again() {
+    let bench = Bench::with(with_lookup()).await;
+    bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, lost()).await;
+    let ask = async || bench.ledger.ask(&provider("sms-a"), 10).await.expect("a working store").len();
+    let gone = bench.routes.abilities.lock().expect("free").remove(&provider("sms-a")).expect("it was there");
+    bench.clock.advance(secs(60));
+    assert_eq!(ask().await, 0);
+    bench.routes.abilities.lock().expect("free").insert(provider("sms-a"), gone);
+    bench.clock.advance(secs(60));
+    assert_eq!(ask().await, 1);
+}
+
+#[tokio::test]
+async fn after_a_restore_the_provider_is_asked_about_all_the_time_since_the_admission() {
+    let bench = Bench::with(with_lookup()).await;
+    bench.admit("e1").await;
+    bench.clock.advance(secs(30));
+    bench.ledger.recover(&ticket()).await.expect("a working store");
+    bench.clock.advance(secs(2));
+    let Some(Question::Lookup(asking)) = bench.ledger.ask(&provider("sms-a"), 10).await.expect("works").pop() else {
+        panic!("a look-up is due")
+    };
+    assert_eq!((asking.attempt, asking.began_at), (1, START));
+}
+
+#[tokio::test]
+async fn what_was_never_tried_names_no_provider() {
+    let bench = Bench::with(silent()).await;
+    let id = bench.admit("e1").await;
+    bench.ledger.cancel(&tenant(), id, actor()).await.expect("a working store");
+    let outcome = bench.status(id).await.notification.outcome;
+    assert_eq!((outcome.provider, outcome.channel), (None, None));
+}
+
+#[tokio::test]
+async fn a_notification_is_found_by_its_id_its_event_or_its_key_and_by_its_own_tenant_only() {
+    let bench = Bench::with(silent()).await;
+    let id = bench.admit("e1").await;
+    let (event, key) = (EventId::parse("e1").expect("an event"), IdempotencyKey::parse("e1").expect("a key"));
+    for (tenant, expected) in [(tenant(), Some(id)), (Tenant::parse("other").expect("a tenant"), None)] {
+        let ledger = &bench.ledger;
+        let found = [
+            ledger.status(&tenant, id).await,
+            ledger.status_by_event(&tenant, &event).await,
+            ledger.status_by_key(&tenant, &key).await,
+        ];
+        assert_eq!(found.map(|row| row.expect("a working store").map(|row| row.notification.id)), [expected; 3]);
+    }
+}
+
+#[tokio::test]
+async fn a_ledger_tells_how_far_it_has_come_what_is_left_and_that_it_runs() {
+    let bench = Bench::with(silent()).await;
+    let before = bench.ledger.last_position().await.expect("a working store");
+    bench.clock.advance(secs(5));
+    bench.admit("e1").await;
+    assert_eq!(bench.ledger.last_position().await, Ok(before + 1));
+    assert_eq!(bench.ledger.last_time().await, Ok(START.plus(secs(5))));
+    assert_eq!(bench.ledger.now().await, Ok(START.plus(secs(5))));
+    let counts = bench.ledger.work_counts().await.expect("a working store");
+    let told: Vec<_> = counts.into_iter().map(|of| (of.provider, of.state, of.count, of.oldest_due)).collect();
+    assert_eq!(told, [(provider("sms-a"), State::Accepted, 1, START.plus(secs(5)))]);
+    assert_eq!(bench.ledger.queue_depth(), (0, bench.policy.queue));
+    assert!(bench.ledger.is_alive());
+    bench.ledger.close().await;
+    assert!(!bench.ledger.is_alive());
 }

@@ -13,6 +13,7 @@ mod fuzz;
 mod http_api;
 mod http_provider;
 mod ledger;
+mod ledger_commits;
 mod ledger_evidence;
 mod ledger_interleavings;
 mod ledger_queues;
