@@ -193,7 +193,7 @@ impl Keys {
 /// `[templates]`.
 #[derive(Clone, Debug, Default)]
 pub struct Templates {
-    /// A directory whose templates stand above those that are built in. Default none.
+    /// A directory with the templates, instead of those that are built in. Default none.
     pub dir: Option<PathBuf>,
 }
 
