@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures_util::stream::{self, StreamExt as _};
 use http::HeaderMap;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -22,7 +21,7 @@ use super::forms;
 use super::headers::ndjson_only;
 use super::notifications::AcceptedBody;
 use super::problem::{Code, Problem, ProblemBody};
-use super::{Api, judge};
+use super::{Api, judge, ndjson};
 use crate::domain::event::EventRequest;
 use lines::{Line, Lines};
 
@@ -86,9 +85,7 @@ pub(super) async fn post(
     };
     let (answers, answered) = mpsc::channel::<Bytes>(api.limits.batch_lines.saturating_add(1));
     tokio::spawn(run(api, principal, first, lines, answers));
-    let answered = stream::unfold(answered, async |mut answered| Some((answered.recv().await?, answered)));
-    let body = Body::from_stream(answered.map(Ok::<_, std::convert::Infallible>));
-    Ok(([(CONTENT_TYPE, "application/x-ndjson"), (CACHE_CONTROL, "no-store")], body).into_response())
+    Ok(ndjson::answer(ndjson::received(answered)))
 }
 
 /// Answers the lines until there are no more, or nobody is there to be answered.
@@ -130,9 +127,7 @@ async fn answer(api: &Api, principal: &Principal, line: Line) -> (bool, Bytes) {
         answer.problem = Some(problem.body());
         answer.retry_after = problem.retry_after();
     }
-    let mut bytes = serde_json::to_vec(&answer).unwrap_or_default();
-    bytes.push(b'\n');
-    (refusal.is_none(), bytes.into())
+    (refusal.is_none(), ndjson::line(&answer))
 }
 
 async fn take(api: &Api, principal: &Principal, line: &[u8]) -> Result<Taken, Problem> {

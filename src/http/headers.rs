@@ -3,6 +3,7 @@
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderName};
 
+use super::ndjson;
 use super::problem::{Code, Problem};
 use crate::domain::ids::IdempotencyKey;
 
@@ -47,7 +48,7 @@ pub fn json_only(headers: &HeaderMap) -> Result<(), Problem> {
 /// # Errors
 /// `unsupported-media-type`.
 pub fn ndjson_only(headers: &HeaderMap) -> Result<(), Problem> {
-    only(headers, "application/x-ndjson", "the body must be application/x-ndjson without a content coding")
+    only(headers, ndjson::MEDIA_TYPE, "the body must be application/x-ndjson without a content coding")
 }
 
 fn only(headers: &HeaderMap, wanted: &str, refusal: &'static str) -> Result<(), Problem> {

@@ -17,6 +17,7 @@ mod cancel;
 mod forms;
 mod hooks;
 mod judge;
+mod ndjson;
 mod notifications;
 mod openapi;
 mod providers;

@@ -1,22 +1,19 @@
 //! `POST /v1/statements`: a provider's own list of messages beside our attempts.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use futures_util::stream::unfold;
+use axum::response::Response;
+use futures_util::StreamExt as _;
 use http::HeaderMap;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use tokio::sync::mpsc;
 
-use super::Api;
 use super::auth::{Principal, Role};
 use super::forms;
 use super::problem::{Code, Problem, ProblemBody};
 use super::resolve::members;
+use super::{Api, ndjson};
 use crate::domain::event::{BadRequest, Members};
 use crate::domain::ids::ProviderName;
 use crate::domain::time::Timestamp;
@@ -80,9 +77,7 @@ pub(super) async fn post(
             }
         }
     });
-    let body =
-        unfold(received, async |mut received| Some((Ok::<_, Infallible>(ndjson(&received.recv().await?)), received)));
-    Ok(([(CONTENT_TYPE, "application/x-ndjson"), (CACHE_CONTROL, "no-store")], Body::from_stream(body)).into_response())
+    Ok(ndjson::answer(ndjson::received(received).map(|line| ndjson::line(&line))))
 }
 
 fn check(period: Period, now: Timestamp, list: &dyn crate::provider::statement::Statement) -> Result<(), BadRequest> {
@@ -96,10 +91,4 @@ fn check(period: Period, now: Timestamp, list: &dyn crate::provider::statement::
         return Err(BadRequest::new("from", "is further back than this provider's list reaches"));
     }
     Ok(())
-}
-
-fn ndjson(line: &Line) -> Bytes {
-    let mut text = serde_json::to_vec(line).unwrap_or_default();
-    text.push(b'\n');
-    text.into()
 }
