@@ -1,7 +1,7 @@
 //! The only place that reads a clock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -38,6 +38,27 @@ impl Clock for SystemClock {
     fn since_boot(&self) -> Duration {
         let t = clock_gettime(ClockId::Boottime);
         Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap_or(0))
+    }
+}
+
+/// One line in this time about a fault that goes on.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// Lets a fault that goes on be told once per 30 s, whoever meets it.
+#[derive(Debug, Default)]
+pub struct Quiet {
+    until: Mutex<Duration>,
+}
+
+impl Quiet {
+    /// Whether it may be told at `now`, by the boot clock.
+    pub fn may_tell(&self, now: Duration) -> bool {
+        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let tell = now >= *until;
+        if tell {
+            *until = now.saturating_add(QUIET);
+        }
+        tell
     }
 }
 

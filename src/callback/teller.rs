@@ -1,7 +1,7 @@
 //! Telling one target: reads on in the log, sends what is due, keeps what was not taken.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,12 +10,12 @@ use tokio::task::{Id, JoinError, JoinSet};
 use super::client::{Answer, Fault};
 use super::pace::Pace;
 use super::{LAST_ANSWERS, Parts, Target, message};
+use crate::clock::Quiet;
 use crate::domain::callback::Change;
 use crate::domain::ids::TargetName;
-use crate::domain::retry::RetryPolicy;
 use crate::metrics::{ByTarget, ByTargetResult};
-use crate::store::StoreError;
 use crate::store::callbacks::{Again, Backlog, Callback, Logged, NewCallback};
+use crate::store::{self, StoreError};
 
 /// The longest pause between two looks, for what other nodes commit.
 const POLL: Duration = Duration::from_secs(1);
@@ -35,17 +35,10 @@ const TURN: u32 = 100;
 /// Time between two counts of what is not settled.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
-/// One line in this time about a fault that goes on.
-const QUIET: Duration = Duration::from_secs(30);
-
-/// Pauses between tries to reach the store.
-const STORE_RETRY: RetryPolicy =
-    RetryPolicy { first: Duration::from_millis(100), factor: 2.0, cap: Duration::from_secs(5), jitter: 0.5 };
-
 pub(super) struct Teller {
     parts: Parts,
     target: Arc<Target>,
-    quiet_until: Mutex<Duration>,
+    quiet: Quiet,
 }
 
 /// What the node that leads knows of one target.
@@ -93,7 +86,7 @@ pub(super) async fn run(teller: Arc<Teller>, mut stop: watch::Receiver<bool>) {
                 if teller.may_tell() {
                     tracing::error!(callback = %teller.name(), %error, "the store does not let callbacks be sent");
                 }
-                STORE_RETRY.delay(failed, None, (teller.parts.draw)())
+                store::RETRY.delay(failed, None, (teller.parts.draw)())
             }
         };
         teller.rest(course.as_mut(), wait, &mut commits, &mut stop).await;
@@ -111,7 +104,7 @@ pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
 
 impl Teller {
     pub(super) fn new(parts: Parts, target: Target) -> Self {
-        Self { parts, target: Arc::new(target), quiet_until: Mutex::new(Duration::ZERO) }
+        Self { parts, target: Arc::new(target), quiet: Quiet::default() }
     }
 
     pub(super) fn name(&self) -> &TargetName {
@@ -400,12 +393,6 @@ impl Teller {
 
     /// Whether a fault may be told: one line per period.
     fn may_tell(&self) -> bool {
-        let now = self.parts.clock.since_boot();
-        let mut until = self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
-        let tell = now >= *until;
-        if tell {
-            *until = now.saturating_add(QUIET);
-        }
-        tell
+        self.quiet.may_tell(self.parts.clock.since_boot())
     }
 }

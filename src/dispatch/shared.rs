@@ -7,21 +7,14 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use crate::clock::SharedClock;
+use crate::clock::{Quiet, SharedClock};
 use crate::domain::ids::{AttemptNumber, NotificationId};
 use crate::domain::outcome::Outcome;
-use crate::domain::retry::RetryPolicy;
 use crate::metrics::Metrics;
+use crate::store;
 
 use super::desk::Desk;
 use super::router::Router;
-
-/// One line in this time about a fault that goes on.
-const QUIET: Duration = Duration::from_secs(30);
-
-/// Pauses between tries to reach the store.
-const STORE_RETRY: RetryPolicy =
-    RetryPolicy { first: Duration::from_millis(100), factor: 2.0, cap: Duration::from_secs(5), jitter: 0.5 };
 
 /// The dispatcher's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +56,7 @@ pub(super) struct Shared {
     /// Results that could not be stored yet.
     pub unstored: AtomicUsize,
     pub running: Running,
-    quiet_until: Mutex<Duration>,
+    quiet: Quiet,
 }
 
 impl Shared {
@@ -87,7 +80,7 @@ impl Shared {
             clock_steady: AtomicBool::new(false),
             unstored: AtomicUsize::new(0),
             running: Running::default(),
-            quiet_until: Mutex::new(Duration::ZERO),
+            quiet: Quiet::default(),
         }
     }
 
@@ -115,18 +108,12 @@ impl Shared {
 
     /// The pause before try `tries + 1` to reach the store.
     pub(super) fn store_pause(&self, tries: u8) -> Duration {
-        STORE_RETRY.delay(tries, None, (self.draw)())
+        store::RETRY.delay(tries, None, (self.draw)())
     }
 
     /// Whether a fault of the store may be told: one line per period, whoever meets it.
     pub(super) fn may_tell(&self) -> bool {
-        let now = self.clock.since_boot();
-        let mut until = self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
-        let tell = now >= *until;
-        if tell {
-            *until = now.saturating_add(QUIET);
-        }
-        tell
+        self.quiet.may_tell(self.clock.since_boot())
     }
 }
 

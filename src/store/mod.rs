@@ -17,11 +17,13 @@ pub mod rows;
 pub mod sqlite;
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::domain::ids::{KeyedHash, NotificationId, ProviderMessageId, ProviderName, Tenant};
 use crate::domain::receipt::Receipt;
+use crate::domain::retry::RetryPolicy;
 use crate::domain::time::Timestamp;
 use rows::{
     AccountCounts, AccountFault, Changes, Due, HighWater, Known, LogFilter, LogRow, NotificationRow, Queue, StatusRow,
@@ -71,6 +73,10 @@ pub enum StoreError {
     #[error("the store's schema is not one that this program knows")]
     Schema,
 }
+
+/// Pauses between tries to reach a store that does not answer as it should.
+pub const RETRY: RetryPolicy =
+    RetryPolicy { first: Duration::from_millis(100), factor: 2.0, cap: Duration::from_secs(5), jitter: 0.5 };
 
 /// A name for a store that no other has.
 fn new_incarnation() -> String {
