@@ -104,6 +104,10 @@ impl Load {
         let taken = self.in_flight.saturating_add(self.promised);
         self.breaker.limit(now).saturating_sub(taken).min(self.rate.available(now).saturating_sub(self.promised))
     }
+
+    fn closed_for(&self, now: Duration) -> Duration {
+        self.rate.ready_at(now).max(self.breaker.half_open_at(now).unwrap_or(now)).saturating_sub(now)
+    }
 }
 
 /// One attempt's place in the lane; dropping it makes room.
@@ -115,12 +119,6 @@ impl Drop for Slot {
         load.in_flight = load.in_flight.saturating_sub(1);
         drop(load);
         self.0.freed.notify_one();
-    }
-}
-
-impl Load {
-    fn closed_for(&self, now: Duration) -> Duration {
-        self.rate.ready_at(now).max(self.breaker.half_open_at(now).unwrap_or(now)).saturating_sub(now)
     }
 }
 
@@ -182,7 +180,8 @@ impl Station {
     pub(super) fn show(&self, metrics: &Metrics, now: Duration) -> Standing {
         let mut load = self.load();
         let standing = load.breaker.standing(now);
-        let told = Some((standing, load.breaker.limit(now)));
+        let permits = load.breaker.limit(now);
+        let told = Some((standing, permits));
         if load.shown != told {
             load.shown = told;
             let provider = || self.name().to_string();
@@ -191,7 +190,7 @@ impl Station {
                 metrics.breaker.get_or_create(&label).set((state == standing).into());
             }
             let label = ByProvider { provider: provider() };
-            metrics.permits.get_or_create(&label).set(load.breaker.limit(now).into());
+            metrics.permits.get_or_create(&label).set(permits.into());
         }
         standing
     }
