@@ -9,11 +9,11 @@ pub mod dice;
 pub mod disk;
 pub mod faulty_provider;
 pub mod faulty_store;
-
 #[allow(dead_code, reason = "the app offers more than each topic uses")]
 pub mod hook;
 #[allow(dead_code, reason = "the oracle offers more than each topic uses")]
 pub mod http_oracle;
+pub mod listener;
 pub mod pki;
 pub mod port;
 #[allow(dead_code, reason = "the cluster offers more than each topic uses")]

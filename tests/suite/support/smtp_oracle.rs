@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
+use super::listener::listen;
 pub use super::smtp_script::{Act, Script, Stage};
 use super::smtp_words::{address, decoded};
 
@@ -64,19 +65,9 @@ pub struct SmtpOracle {
 impl SmtpOracle {
     /// Starts it on a free loopback port.
     pub async fn start(script: Script) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let addr = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared { script: Mutex::new(script), seen: Mutex::default(), changed: Notify::new() });
-        let mut tasks = JoinSet::new();
         let accepting = Arc::clone(&shared);
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.expect("a connection");
-                connections.spawn(converse(stream, Arc::clone(&accepting)));
-                while connections.try_join_next().is_some() {}
-            }
-        });
+        let (addr, tasks) = listen(move |stream| converse(stream, Arc::clone(&accepting))).await;
         Self { addr, shared, _tasks: tasks }
     }
 
