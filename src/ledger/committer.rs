@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::clock::Quiet;
 use crate::domain::ids::{AttemptNumber, NotificationId, ProviderName};
 use crate::domain::outcome::{Outcome, Reason};
 use crate::store::rows::{Owner, Queue};
@@ -46,6 +47,34 @@ pub(super) struct Command {
 pub(super) struct Pulse {
     pub commits: watch::Sender<u64>,
     pub writable: AtomicBool,
+    /// That the store cannot be written was told, and its end was not.
+    told: AtomicBool,
+    quiet: Quiet,
+}
+
+impl Pulse {
+    pub(super) fn new() -> Self {
+        let writable = AtomicBool::new(true);
+        Self { commits: watch::channel(0).0, writable, told: AtomicBool::new(false), quiet: Quiet::default() }
+    }
+
+    /// A commit failed at the store. On a disk that is all but full others may succeed in between, so that the fault
+    /// would begin and end many times a second: hence not each time is told.
+    fn failed(&self, error: StoreError, commands: usize, now: Duration) {
+        self.writable.store(false, Ordering::SeqCst);
+        if self.quiet.may_tell(now) {
+            self.told.store(true, Ordering::SeqCst);
+            tracing::error!(%error, commands, "the store cannot be written");
+        }
+    }
+
+    /// A commit wrote something.
+    fn wrote(&self) {
+        self.writable.store(true, Ordering::SeqCst);
+        if self.told.swap(false, Ordering::SeqCst) {
+            tracing::info!("the store can be written again");
+        }
+    }
 }
 
 /// An attempt that was recorded, or may have been, and that no worker was told of; and who recorded it.
@@ -225,9 +254,9 @@ impl Committer {
     fn refuse(&self, batch: Vec<Command>, error: StoreError) {
         self.core.metrics.commit_failures.inc();
         let transient = !matches!(error, StoreError::Refused(_) | StoreError::Corrupt { .. });
-        if transient && self.pulse.writable.swap(false, Ordering::SeqCst) {
-            tracing::error!(%error, commands = batch.len(), "the store cannot be written");
-        } else if !transient {
+        if transient {
+            self.pulse.failed(error, batch.len(), self.core.clock.since_boot());
+        } else {
             tracing::error!(%error, "the store refused a command");
         }
         for command in batch {
@@ -327,8 +356,8 @@ impl<'a> Commit<'a> {
     fn tell(&self, book: &Book<'_>, batch: &[Command]) {
         let (core, pulse) = (self.core, &self.committer.pulse);
         let wrote = book.written || batch.iter().any(|command| matches!(command.work, Work::Forget { .. }));
-        if wrote && !pulse.writable.swap(true, Ordering::SeqCst) {
-            tracing::info!("the store can be written again");
+        if wrote {
+            pulse.wrote();
         }
         if book.contradictions > 0 {
             core.metrics.contradictions.inc_by(book.contradictions);

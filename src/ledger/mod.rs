@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::clock::SharedClock;
@@ -107,7 +107,7 @@ impl Ledger {
         let held = mark::is_behind(parts.store.as_ref(), mark.as_ref()).await?;
         let (sender, receiver) = mpsc::channel(parts.policy.queue);
         let core = Arc::new(Core::new(parts));
-        let pulse = Arc::new(Pulse { commits: watch::channel(0).0, writable: AtomicBool::new(true) });
+        let pulse = Arc::new(Pulse::new());
         let running = committer::start(&core, &pulse, receiver);
         let listening = tokio::spawn(house::listen(core.clone())).abort_handle();
         Ok(Self {
