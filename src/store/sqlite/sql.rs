@@ -20,12 +20,15 @@ pub(super) const HIGH_WATER: &str = "SELECT (SELECT value FROM meta WHERE name =
      coalesce((SELECT pos FROM log ORDER BY pos DESC LIMIT 1), 0) AS pos, \
      coalesce((SELECT at FROM log ORDER BY pos DESC LIMIT 1), 0) AS at";
 
-/// Inserts what is new, and returns it.
+/// Inserts what is new.
 pub(super) static INSERT_NOTIFICATIONS: Batched = Batched::new(
     concat!("INSERT INTO notification (", notification_columns!(), ") SELECT * FROM "),
     23,
-    " WHERE column1 IS NOT NULL ON CONFLICT DO NOTHING RETURNING id",
+    " WHERE column1 IS NOT NULL ON CONFLICT DO NOTHING",
 );
+
+/// Which notifications are there.
+pub(super) const THERE: &str = "SELECT id FROM notification WHERE id IN (SELECT unhex(value) FROM jsonb_each(?1))";
 
 pub(super) const DELETE_NOTIFICATIONS: &str =
     "DELETE FROM notification WHERE id IN (SELECT unhex(value) FROM jsonb_each(?1))";
@@ -255,6 +258,7 @@ pub(super) const CALLBACK_BACKLOG: &str = callback_backlog!("CROSS JOIN", "?1");
 pub fn hot() -> impl Iterator<Item = &'static str> {
     let batched = [&INSERT_NOTIFICATIONS, &UPDATE_NOTIFICATIONS, &INSERT_WORK, &UPDATE_WORK, &APPEND];
     let others = [
+        THERE,
         DELETE_NOTIFICATIONS,
         KNOWN,
         NOTIFICATIONS,

@@ -71,29 +71,12 @@ impl SqliteTransaction {
         &mut self,
         statement: &'static Batched,
         items: &[T],
-        write: impl Fn(&mut Row<'_>, &T) + Send,
+        write: impl Fn(&mut Row, &T) + Send,
     ) -> Result<u64, StoreError> {
         let mut written = 0;
         for items in items.chunks(MOST) {
             let arguments = statement.bind(items, &write);
             written += self.run(sqlx::query_with(statement.text(items.len()), arguments)).await?;
-        }
-        Ok(written)
-    }
-
-    /// The same for a statement that says which rows it wrote.
-    async fn put_returning<T: Sync>(
-        &mut self,
-        statement: &'static Batched,
-        items: &[T],
-        write: impl Fn(&mut Row<'_>, &T) + Send,
-    ) -> Result<HashSet<NotificationId>, StoreError> {
-        let mut written = HashSet::with_capacity(items.len());
-        for items in items.chunks(MOST) {
-            let arguments = statement.bind(items, &write);
-            for row in self.rows(sqlx::query_with(statement.text(items.len()), arguments)).await? {
-                written.insert(decode::Cells("notification", &row).id("id")?);
-            }
         }
         Ok(written)
     }
@@ -117,7 +100,7 @@ fn messages_json(messages: &[(ProviderName, ProviderMessageId)]) -> String {
     })
 }
 
-fn write_outcome(row: &mut Row<'_>, outcome: &NotificationOutcome) {
+fn write_outcome(row: &mut Row, outcome: &NotificationOutcome) {
     row.opt_int(outcome.finished_at.map(Timestamp::micros))
         .text(outcome.state.code())
         .text(outcome.sent.code())
@@ -133,7 +116,7 @@ fn write_outcome(row: &mut Row<'_>, outcome: &NotificationOutcome) {
         .opt_text(outcome.receipt_key.as_ref().map(ProviderMessageId::as_str));
 }
 
-fn write_notification(row: &mut Row<'_>, n: &NotificationRow) {
+fn write_notification(row: &mut Row, n: &NotificationRow) {
     row.blob(n.id.as_bytes())
         .text(n.tenant.as_str())
         .blob(n.key.as_bytes())
@@ -147,7 +130,7 @@ fn write_notification(row: &mut Row<'_>, n: &NotificationRow) {
     write_outcome(row, &n.outcome);
 }
 
-fn write_work_state(row: &mut Row<'_>, state: &WorkState) {
+fn write_work_state(row: &mut Row, state: &WorkState) {
     let (life, asked) = (&state.life, state.asked.as_ref());
     row.text(life.state.code())
         .text(life.sent.code())
@@ -175,7 +158,7 @@ fn write_work_state(row: &mut Row<'_>, state: &WorkState) {
         .int(asked.map_or(0, |a| a.asks));
 }
 
-fn write_work(row: &mut Row<'_>, work: &WorkRow) {
+fn write_work(row: &mut Row, work: &WorkRow) {
     write_work_state(row.blob(work.id.as_bytes()), &work.state);
     row.int(work.expires_at.micros())
         .int(work.ordered_at.micros())
@@ -185,16 +168,16 @@ fn write_work(row: &mut Row<'_>, work: &WorkRow) {
         .opt_blob(work.sealed_message.as_deref());
 }
 
-fn write_work_update(row: &mut Row<'_>, update: &WorkUpdate) {
+fn write_work_update(row: &mut Row, update: &WorkUpdate) {
     write_work_state(row.blob(update.id.as_bytes()), &update.state);
     row.text(update.was_state.code()).int(update.was_attempt).int(update.wipe_message);
 }
 
-fn write_notification_update(row: &mut Row<'_>, update: &NotificationUpdate) {
+fn write_notification_update(row: &mut Row, update: &NotificationUpdate) {
     write_outcome(row.blob(update.id.as_bytes()), &update.outcome);
 }
 
-fn write_record(row: &mut Row<'_>, r: &Record) {
+fn write_record(row: &mut Row, r: &Record) {
     row.int(r.at.micros())
         .text(r.tenant.as_str())
         .opt_blob(r.notification.as_ref().map(|id| &id.as_bytes()[..]))
@@ -222,7 +205,15 @@ impl Transaction for SqliteTransaction {
     }
 
     async fn insert_notifications(&mut self, rows: &[NotificationRow]) -> Result<HashSet<NotificationId>, StoreError> {
-        self.put_returning(&sql::INSERT_NOTIFICATIONS, rows, write_notification).await
+        let inserted = self.put(&sql::INSERT_NOTIFICATIONS, rows, write_notification).await?;
+        let ids = rows.iter().map(|row| row.id);
+        // Each row that a statement returns wakes the caller's thread, so which ones they are is asked only where it is
+        // not plain. Nobody else has these ids.
+        if inserted == rows.len() as u64 {
+            return Ok(ids.collect());
+        }
+        let found = self.rows(sqlx::query(sql::THERE).bind(ids_json(&ids.collect::<Vec<_>>()))).await?;
+        found.iter().map(|row| decode::Cells("notification", row).id("id")).collect()
     }
 
     async fn delete_notifications(&mut self, ids: &[NotificationId]) -> Result<(), StoreError> {
