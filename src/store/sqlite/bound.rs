@@ -115,7 +115,7 @@ mod tests {
             assert_eq!(STATEMENT.text(rows).matches("(?, ?)").count(), size, "{rows} rows");
         }
         assert_eq!(STATEMENT.text(1), "INSERT INTO t SELECT * FROM (VALUES (?, ?)) WHERE column1 IS NOT NULL");
-        let write = |row: &mut Cells<'_>, n: &i64| {
+        let write = |row: &mut Cells, n: &i64| {
             row.int(*n).opt_text(None);
         };
         assert_eq!(STATEMENT.bind(&[1, 2, 3], write).len(), 6);
