@@ -14,6 +14,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::gate::Gate;
 use super::manifest::request::Ready;
+use super::net;
 use crate::domain::outcome::{Outcome, OutcomeClass, Reason};
 use crate::domain::retry::RETRY_AFTER_CAP;
 use crate::domain::time::Timestamp;
@@ -130,13 +131,11 @@ fn without_answer(error: &reqwest::Error) -> Outcome {
     if error.is_builder() {
         Outcome::new(OutcomeClass::RefusedAccount, Reason::AccountRefused)
     } else if error.is_connect() {
-        Outcome::not_sent(if error.is_dns() {
-            Reason::Dns
-        } else if is_tls(error) {
-            Reason::Tls
-        } else {
-            Reason::Connect
-        })
+        match causes(error).filter_map(|e| e.downcast_ref::<std::io::Error>()).find_map(net::tls_error) {
+            Some(tls) => net::handshake_failed(Some(tls)),
+            None if error.is_dns() => Outcome::not_sent(Reason::Dns),
+            None => Outcome::not_sent(Reason::Connect),
+        }
     } else if error.is_timeout() {
         Outcome::unknown(Reason::AnswerTimeout)
     } else if is_garbage(error) {
@@ -144,14 +143,6 @@ fn without_answer(error: &reqwest::Error) -> Outcome {
     } else {
         Outcome::unknown(Reason::LostAnswer)
     }
-}
-
-/// The TLS library reports its errors as `InvalidData`; those of the network have kinds of their own.
-fn is_tls(error: &reqwest::Error) -> bool {
-    causes(error).filter_map(|e| e.downcast_ref::<std::io::Error>()).any(|e| {
-        let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<std::io::Error>());
-        [Some(e), inner].into_iter().flatten().any(|e| e.kind() == std::io::ErrorKind::InvalidData)
-    })
 }
 
 fn is_garbage(error: &reqwest::Error) -> bool {

@@ -81,17 +81,22 @@ impl Tls {
     pub(super) async fn handshake(&self, stream: Box<dyn Io>, limit: Duration) -> Result<Box<dyn Io>, Outcome> {
         match timeout(limit, self.connector.connect(self.name.clone(), stream)).await {
             Ok(Ok(stream)) => Ok(Box::new(stream)),
-            Ok(Err(error)) => Err(outcome(&error)),
+            Ok(Err(error)) => Err(handshake_failed(tls_error(&error))),
             Err(_) => Err(Outcome::not_sent(Reason::StalledBeforeCommit)),
         }
     }
 }
 
-/// A certificate or a version that we do not accept stays so until somebody changes a setting, here or there: the
-/// channel is at fault, not the message. Anything else passes.
-fn outcome(error: &std::io::Error) -> Outcome {
-    let cause = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
-    match cause {
+/// What the TLS library says in an error of the network.
+pub(super) fn tls_error(error: &std::io::Error) -> Option<&rustls::Error> {
+    let inner = error.get_ref()?;
+    inner.downcast_ref::<rustls::Error>().or_else(|| tls_error(inner.downcast_ref::<std::io::Error>()?))
+}
+
+/// What a failed handshake proves; none of a message had left. A certificate or a version that we do not accept stays so
+/// until somebody changes a setting, here or there: the channel is at fault, not the message. Anything else passes.
+pub(super) fn handshake_failed(error: Option<&rustls::Error>) -> Outcome {
+    match error {
         Some(rustls::Error::InvalidCertificate(_)) => Outcome::new(OutcomeClass::RefusedAccount, Reason::Tls),
         Some(
             rustls::Error::PeerIncompatible(_)

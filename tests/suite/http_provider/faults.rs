@@ -20,7 +20,7 @@ async fn only_a_failure_to_connect_proves_that_nothing_was_sent() {
     let oracle = HttpOracle::start().await;
     let https = oracle.url().replace("http:", "https:");
     oracle.accept(Accept::Garbage);
-    assert_eq!(told(&send(&provider("twilio", &https, &[])).await), "not_sent tls");
+    assert_eq!(told(&send(&provider("twilio", &https, &[])).await), "refused.account tls_required");
     oracle.accept(Accept::Stall);
     assert_eq!(told(&send(&hasty("twilio", &https)).await), "not_sent connect");
     assert_eq!(oracle.requests().len(), 0);

@@ -5,7 +5,8 @@
 //! how many complete requests the provider has read.
 //!
 //! What to look for: `-` stands only where no request was begun, and `came` is 0 there. `#` stands at the redirects that
-//! send the request itself elsewhere (RFC 9110 sections 15.4.2, 15.4.8, 15.4.9) and nowhere else. Everything that no rule
+//! send the request itself elsewhere (RFC 9110 sections 15.4.2, 15.4.8, 15.4.9) and where what answers is not whom we trust or
+//! speaks no TLS, and nowhere else. Everything that no rule
 //! tells is `?`. A 2xx is `+` by status as soon as its head is whole, and by body only if the body is whole and says so.
 
 use std::net::SocketAddr;
@@ -26,8 +27,8 @@ port takes nobody in                        -connect                  -connect  
 tls: closed in the handshake                -connect                  -connect                  0
 tls: reset in the handshake                 -connect                  -connect                  0
 tls: silent in the handshake                -connect                  -connect                  0
-tls: another protocol                       -tls                      -tls                      0
-tls: certificate of a stranger              -tls                      -tls                      0
+tls: another protocol                       #tls_required             #tls_required             0
+tls: certificate of a stranger              #tls                      #tls                      0
 request: closed before it                   ?lost_answer              ?lost_answer              0
 request: closed at its first octet          ?lost_answer              ?lost_answer              0
 request: reset at its first octet           ?lost_answer              ?lost_answer              0
