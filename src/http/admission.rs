@@ -51,6 +51,11 @@ pub(super) async fn take_all(
     try_join_all(try_join_all(judging).await?.into_iter().map(|judged| commit(api, judged))).await
 }
 
+/// Names the field that held a key which was used before. Only the form of the request tells which one that is.
+pub(super) fn key_at(problem: Problem, field: &'static str) -> Problem {
+    if problem.code() == Code::KeyReused { problem.at(field) } else { problem }
+}
+
 /// Counts what became of an event.
 pub(super) fn count(api: &Api, taken: Result<&Taken, &Problem>) {
     let result = match taken {
@@ -94,7 +99,7 @@ fn told(admission: Admission) -> Result<Taken, Problem> {
         Admission::Replayed(accepted) => Ok(Taken { accepted, replayed: true }),
         Admission::KeyReused => {
             let detail = "this idempotency key was used with another payload; a new event needs a new key";
-            Err(Problem::new(Code::KeyReused, detail).at("Idempotency-Key"))
+            Err(Problem::new(Code::KeyReused, detail))
         }
         Admission::EventTaken(first) => Err(Problem::event_taken(first)),
         Admission::Unroutable => Err(unroutable()),

@@ -133,5 +133,5 @@ async fn answer(api: &Api, principal: &Principal, line: Line) -> (bool, Bytes) {
 async fn take(api: &Api, principal: &Principal, line: &[u8]) -> Result<Taken, Problem> {
     let (key, request) = EventRequest::parse_line(line)?;
     let repeat = judge::repeat_of(&api.index, &principal.tenant, &key, &request);
-    admission::take(api, principal, request, repeat).await
+    admission::take(api, principal, request, repeat).await.map_err(|e| admission::key_at(e, "idempotency_key"))
 }

@@ -92,7 +92,7 @@ async fn take(api: &Api, principal: &Principal, headers: &HeaderMap, posted: Bod
     let request = EventRequest::parse(&bytes)?;
     request.check_key(&key)?;
     let repeat = judge::repeat_of(&api.index, &principal.tenant, &key, &request);
-    admission::take(api, principal, request, repeat).await
+    admission::take(api, principal, request, repeat).await.map_err(|e| admission::key_at(e, "Idempotency-Key"))
 }
 
 impl From<Accepted> for AcceptedBody {

@@ -53,11 +53,14 @@ async fn a_bad_line_fails_alone() {
     let keyless = event("e2").to_string();
     let long = with(event("e4"), "/locale", "x".repeat(17 * 1024)).to_string();
     let telling = with(event("e5"), "/idempotency_key", "reset-493021").to_string();
-    let lines = [line("e1"), keyless, "{".to_owned(), String::new(), long, telling, line("e1"), line("e6") + "\r"];
+    let reused = with(event("e7"), "/idempotency_key", "e1").to_string();
+    let lines =
+        [line("e1"), keyless, "{".to_owned(), String::new(), long, telling, line("e1"), line("e6") + "\r", reused];
     let answers = answers(&post(&daemon, &lines).await);
-    assert_eq!(statuses(&answers), [(1, 202), (2, 400), (3, 400), (5, 413), (6, 400), (7, 202), (8, 202)]);
+    assert_eq!(statuses(&answers), [(1, 202), (2, 400), (3, 400), (5, 413), (6, 400), (7, 202), (8, 202), (9, 422)]);
     assert_eq!(answers[1]["problem"]["field"], "idempotency_key");
     assert_eq!(answers[4]["problem"]["field"], "idempotency_key");
+    assert_eq!(answers[7]["problem"]["field"], "idempotency_key");
     assert_eq!(answers[0]["body"], answers[5]["body"], "the same line twice is one event");
     sent(&daemon, &oracle, 2).await;
 }
