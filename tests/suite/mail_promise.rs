@@ -149,7 +149,8 @@ async fn without_starttls_mail_waits_and_no_password_crosses_the_network() {
     daemon.logs(&["the breaker opened", "\"alert\":true", "tls_required"]).await;
     oracle.wait_until("a second trial", |o| o.connections() >= 3).await;
     let metrics = daemon.metrics().await;
-    assert!(metrics.contains("sendonce_breaker{provider=\"relay\",state=\"open\"} 1"), "{metrics}");
+    // Open, or half open while a trial is under way.
+    assert!(metrics.contains("sendonce_breaker{provider=\"relay\",state=\"closed\"} 0"), "{metrics}");
     for id in &ids {
         let state = daemon.status(id).await["state"].clone();
         assert!(state == "accepted" || state == "retry_wait" || state == "dispatching", "{state}");

@@ -120,13 +120,15 @@ async fn play(cell: Cell, pki: &Pki) -> Option<String> {
     }
     let stand = Stand::new(SmppSettings { timeouts, ..settings });
     let outcome = stand.ending(1).await;
-    if outcome != expected {
+    // On a busy machine the message may look only after the next try to bind, which is a good one.
+    let bound_again = stage == Stage::Bind && expected.0 == NotSent && outcome == OK && oracle.connections() > 1;
+    if outcome != expected && !bound_again {
         return Some(format!("{what}: {} {}", outcome.0, outcome.1));
     }
     if let Some(lie) = contradiction(&oracle, 1, outcome.0) {
         return Some(format!("{what}: {lie}"));
     }
-    if outcome.0 == Accepted && oracle.connections() != 1 {
+    if expected.0 == Accepted && oracle.connections() != 1 {
         return Some(format!("{what}: the session was not kept"));
     }
 

@@ -20,6 +20,10 @@ use super::port::Port;
 /// The password of the superuser over TCP; the socket asks for none.
 pub const PASSWORD: &str = "canary-pg-pa55word";
 
+/// How many of the last files of the log written ahead are read. What was written a moment ago may be before the last one;
+/// `wal_keep_size` keeps them through a checkpoint.
+const WAL_READ: usize = 3;
+
 const STOP_WITH_US: &str = r#"
 "$@" >>"$0/server.log" 2>&1 </dev/null &
 server=$!
@@ -144,7 +148,7 @@ impl Database {
         succeeded("pg_dump", dump.output()).stdout
     }
 
-    /// The files of its tables and indexes, and the last one of the log that the whole server writes ahead.
+    /// The files of its tables and indexes, and the last ones of the log that the whole server writes ahead.
     pub async fn files(&self) -> (Vec<PathBuf>, Vec<PathBuf>) {
         self.run("CHECKPOINT").await;
         let mut connection = self.connect().await;
@@ -157,7 +161,7 @@ impl Database {
         let mut ahead = listed(&data.join("pg_wal"));
         // Those after it are old ones that wait to be used again.
         ahead.retain(|path| path.file_name().is_some_and(|name| *name <= *current));
-        (listed(&data.join("base").join(oid.to_string())), ahead.split_off(ahead.len().saturating_sub(1)))
+        (listed(&data.join("base").join(oid.to_string())), ahead.split_off(ahead.len().saturating_sub(WAL_READ)))
     }
 
     /// What the server has logged.
@@ -286,7 +290,7 @@ impl Cluster {
 fn configure(data: &Path, dir: &Path) {
     let settings = format!(
         "listen_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\nmax_connections = 300\n\
-         shared_buffers = 64MB\ndeadlock_timeout = 200ms\nfsync = on\nmax_wal_size = 1GB\nlog_min_messages = fatal\n",
+         shared_buffers = 64MB\ndeadlock_timeout = 200ms\nfsync = on\nmax_wal_size = 1GB\nwal_keep_size = 64MB\nlog_min_messages = fatal\n",
         dir.display()
     );
     let file = fs::OpenOptions::new().append(true).open(data.join("postgresql.conf"));
