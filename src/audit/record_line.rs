@@ -18,7 +18,7 @@
 //! | `message_id` | the provider's id |
 //! | `outcome`, `reason` | how and why ([`OutcomeClass`](crate::domain::outcome::OutcomeClass), [`Reason`](crate::domain::outcome::Reason)) |
 //! | `source` | where evidence came from ([`Source`](crate::domain::audit::Source)) |
-//! | `actor` | `daemon:`, `key:` or `provider:` and a name |
+//! | `actor` | `daemon:`, `key:`, `hook:` or `provider:` and a name |
 //! | `address_hash` | keyed hash of the address, 32 hex digits |
 //! | `ticket` | what an operator named |
 //!

@@ -14,6 +14,7 @@ use crate::clock::{FollowingClock, SharedClock, SystemClock};
 use crate::config::{self, Environment, ProviderSettings, Settings, StorePlace};
 use crate::dispatch::{self, Dispatcher, Router};
 use crate::document::{Mistake, Place, show_duration};
+use crate::domain::audit::Actor;
 use crate::domain::content::Channel;
 use crate::domain::ids::{BootId, NodeName, ProviderName};
 use crate::domain::route::Route;
@@ -423,6 +424,6 @@ struct Doorkeeper(Arc<KeyRing>);
 impl Authenticate for Doorkeeper {
     fn principal(&self, bearer: &str) -> Option<Principal> {
         let keys::Principal { id, tenant, roles } = self.0.lookup(bearer)?;
-        Some(Principal { id, tenant, roles: roles.into_iter().collect() })
+        Some(Principal { actor: Actor::Key(id), tenant, roles: roles.into_iter().collect() })
     }
 }

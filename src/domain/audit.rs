@@ -3,7 +3,8 @@
 
 use super::delivery::Delivery;
 use super::ids::{
-    ActorName, AttemptNumber, EventId, KeyedHash, NotificationId, ProviderMessageId, ProviderName, Tenant, Ticket,
+    ActorName, AttemptNumber, EventId, HookName, KeyedHash, NotificationId, ProviderMessageId, ProviderName, Tenant,
+    Ticket,
 };
 use super::lifecycle::{Sent, State};
 use super::outcome::{OutcomeClass, Reason, codes};
@@ -88,6 +89,8 @@ pub enum Actor {
     Daemon(DaemonPart),
     /// The holder of an API key, by the key's id.
     Key(ActorName),
+    /// An identity system, by the hook that it posts to.
+    Hook(HookName),
     /// A configured provider, by its receipt.
     Provider(ProviderName),
 }
@@ -97,6 +100,7 @@ impl std::fmt::Display for Actor {
         match self {
             Self::Daemon(part) => write!(f, "daemon:{part}"),
             Self::Key(id) => write!(f, "key:{id}"),
+            Self::Hook(name) => write!(f, "hook:{name}"),
             Self::Provider(name) => write!(f, "provider:{name}"),
         }
     }

@@ -58,7 +58,7 @@ pub(super) async fn export(
         up_to: None,
     };
     query.nothing_else()?;
-    let mut record = Record::new(now, principal.tenant.clone(), What::Exported, principal.actor());
+    let mut record = Record::new(now, principal.tenant.clone(), What::Exported, principal.actor.clone());
     record.notification = filter.notification;
     record.event_id = filter.event_id.clone();
     api.ask(api.ledger.record(record)).await?;

@@ -10,7 +10,7 @@ use http::request::Parts;
 use super::Api;
 use super::problem::{Code, Problem};
 use crate::domain::audit::Actor;
-use crate::domain::ids::{ActorName, Tenant};
+use crate::domain::ids::Tenant;
 pub use crate::domain::role::Role;
 
 /// A set of roles.
@@ -39,11 +39,11 @@ impl FromIterator<Role> for Roles {
     }
 }
 
-/// The holder of a key.
+/// Who asks: the holder of a key, or an identity system through its hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// The key's id, for the log.
-    pub id: ActorName,
+    /// As the log names them.
+    pub actor: Actor,
     /// Whose rows they see.
     pub tenant: Tenant,
     /// What they may do.
@@ -51,11 +51,6 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// The holder as the log names them.
-    pub fn actor(&self) -> Actor {
-        Actor::Key(self.id.clone())
-    }
-
     /// Refuses a holder without any of `roles`.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ pub(super) async fn cancel(
 ) -> Result<Json<Cancelled>, Problem> {
     principal.require(&[Role::Sender, Role::Operator])?;
     let id = NotificationId::parse(&id).map_err(|_| Problem::not_found())?;
-    let (result, state) = match api.ask(api.ledger.cancel(&principal.tenant, id, principal.actor())).await? {
+    let (result, state) = match api.ask(api.ledger.cancel(&principal.tenant, id, principal.actor.clone())).await? {
         CancelAnswer::Cancelled => ("cancelled", "cancelled"),
         CancelAnswer::Marked(state) => ("marked", state.code()),
         CancelAnswer::AlreadyFinal(state) => ("already_final", state.code()),

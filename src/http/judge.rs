@@ -77,7 +77,7 @@ pub(super) fn judge(
         limits: limits(rules, &api.index, owner, &to),
         to,
         content,
-        actor: principal.actor(),
+        actor: principal.actor.clone(),
     })
 }
 

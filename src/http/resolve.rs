@@ -99,7 +99,7 @@ pub(super) async fn resolve(
     let verdict = m.required("verdict", verdict)?;
     let ticket: Ticket = m.required("ticket", Members::name)?;
     m.nothing_else()?;
-    let resolve = api.ledger.resolve(Some(&principal.tenant), id, verdict, ticket, principal.actor());
+    let resolve = api.ledger.resolve(Some(&principal.tenant), id, verdict, ticket, principal.actor.clone());
     match api.ask(resolve).await? {
         ResolveAnswer::Resolved(state) => Ok(Json(Resolved { id: id.to_string(), state: state.code() })),
         ResolveAnswer::NothingOpen(state) => Err(nothing_open(verdict, state)),
@@ -178,7 +178,7 @@ pub(super) async fn resolve_many(
         done.more = page.len() > left;
         let verdicts = page.iter().take(left).map(|row| {
             let resolve =
-                api.ledger.resolve(Some(&principal.tenant), row.id, verdict, ticket.clone(), principal.actor());
+                api.ledger.resolve(Some(&principal.tenant), row.id, verdict, ticket.clone(), principal.actor.clone());
             api.ask(resolve)
         });
         for answer in futures_util::future::join_all(verdicts).await {
@@ -198,11 +198,12 @@ pub(super) async fn resolve_many(
 mod tests {
     use super::super::auth::Roles;
     use super::*;
+    use crate::domain::audit::Actor;
     use crate::domain::ids::{ActorName, Tenant};
 
     fn read(text: &str) -> Result<Many, BadRequest> {
-        let id = ActorName::parse("op1").expect("a name");
-        let principal = Principal { id, tenant: Tenant::parse("shop").expect("a tenant"), roles: Roles::NONE };
+        let actor = Actor::Key(ActorName::parse("op1").expect("a name"));
+        let principal = Principal { actor, tenant: Tenant::parse("shop").expect("a tenant"), roles: Roles::NONE };
         many(Members::of(strict_json::parse(text.as_bytes()).expect("JSON"))?, &principal)
     }
 

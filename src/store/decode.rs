@@ -11,7 +11,8 @@ use crate::domain::callback::{Before, Change};
 use crate::domain::content::Channel;
 use crate::domain::delivery::{Delivery, DeliveryFacts};
 use crate::domain::ids::{
-    ActorName, BadName, EventId, KeyedHash, Kind, NotificationId, ProviderMessageId, ProviderName, Tenant, Ticket,
+    ActorName, BadName, EventId, HookName, KeyedHash, Kind, NotificationId, ProviderMessageId, ProviderName, Tenant,
+    Ticket,
 };
 use crate::domain::lifecycle::{Life, Marks, Sent, State};
 use crate::domain::outcome::{OutcomeClass, Reason};
@@ -289,6 +290,7 @@ pub(super) fn actor(text: &str) -> Option<Actor> {
     match text.split_once(':')? {
         ("daemon", part) => DaemonPart::from_code(part).map(Actor::Daemon),
         ("key", id) => ActorName::parse(id).ok().map(Actor::Key),
+        ("hook", name) => HookName::parse(name).ok().map(Actor::Hook),
         ("provider", provider) => ProviderName::parse(provider).ok().map(Actor::Provider),
         _ => None,
     }

@@ -5,8 +5,8 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use secrecy::{ExposeSecret as _, SecretString};
 
+use crate::domain::audit::Actor;
 use crate::domain::hook::{Encoding, Hook, Proof};
-use crate::domain::ids::ActorName;
 use crate::http::Api;
 use crate::http::auth::{self, Principal, Role, Roles};
 use crate::http::problem::{Code, Problem};
@@ -24,9 +24,12 @@ pub(super) fn prove(api: &Api, hook: &Hook, headers: &HeaderMap, body: &[u8]) ->
         principal.require(&[Role::Sender])?;
         return Ok(principal);
     }
-    let name = ActorName::parse(&format!("hook:{}", hook.name)).map_err(|_| unproven())?;
     let proven = is_proven(api, &hook.proof, headers, body).unwrap_or(false);
-    let principal = Principal { id: name, tenant: hook.tenant.clone(), roles: Roles::NONE.with(Role::Sender) };
+    let principal = Principal {
+        actor: Actor::Hook(hook.name.clone()),
+        tenant: hook.tenant.clone(),
+        roles: Roles::NONE.with(Role::Sender),
+    };
     proven.then_some(principal).ok_or_else(unproven)
 }
 

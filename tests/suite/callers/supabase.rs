@@ -77,7 +77,7 @@ async fn retries_with_a_new_webhook_id_send_one_message_and_a_new_code_sends_ano
     assert!(is_fine(&post(&daemon, "phone", "c1", &later).await), "the same code by chance, another day");
     sent(&daemon, &oracle, 3).await;
     let actors: Vec<Value> = daemon.audit("&what=accepted").await.iter().map(|r| r["actor"].clone()).collect();
-    assert_eq!(actors, ["key:hook:phone"; 3]);
+    assert_eq!(actors, ["hook:phone"; 3]);
 }
 
 #[tokio::test]

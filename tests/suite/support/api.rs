@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sendonce::clock::{ManualClock, SharedClock};
+use sendonce::domain::audit::Actor;
 use sendonce::domain::content::Channel;
 use sendonce::domain::ids::{ActorName, BootId, NodeName, ProviderName, Tenant};
 use sendonce::domain::outcome::{LookupAnswer, Outcome, Reason};
@@ -72,7 +73,11 @@ impl Authenticate for Keys {
     fn principal(&self, bearer: &str) -> Option<Principal> {
         let (tenant, role) = bearer.split_once('-')?;
         let roles = [Role::from_code(role)?].into_iter().collect();
-        Some(Principal { id: ActorName::parse(bearer).ok()?, tenant: Tenant::parse(tenant).ok()?, roles })
+        Some(Principal {
+            actor: Actor::Key(ActorName::parse(bearer).ok()?),
+            tenant: Tenant::parse(tenant).ok()?,
+            roles,
+        })
     }
 }
 
