@@ -27,10 +27,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut shown = BTreeSet::new();
     while !shared.is_draining() {
-        let began = shared.clock.since_boot();
         if !shared.may_claim() {
+            // As right after the start, before the clocks were looked at. The first sweep is soon due then.
             shared.desk.resign().await;
-        } else if let Err(error) = sweep(&shared, &mut shown).await
+            shared.sleep(shared.settings.poll.min(shared.settings.sweep_every)).await;
+            continue;
+        }
+        let began = shared.clock.since_boot();
+        if let Err(error) = sweep(&shared, &mut shown).await
             && shared.may_tell()
         {
             tracing::error!(%error, "the sweep failed; it is tried again");
