@@ -98,9 +98,9 @@ impl<P: LogPages> Export<P> {
 
 /// The matching rows as lines.
 ///
-/// The stream ends where the log is complete when it begins, however fast new rows come and however slowly it is read. It reads a page when it is polled for one and
-/// holds no transaction in between. An error is its last item, so that whoever passes it on can break off instead of
-/// ending well. Recording that the export was taken is the caller's part.
+/// The stream ends where the log is complete when it begins, however fast new rows come and however slowly it is read. It
+/// reads a page when it is polled for one and holds no transaction in between. An error is its last item, so that whoever
+/// passes it on can break off instead of ending well. Recording that the export was taken is the caller's part.
 pub fn stream<P: LogPages>(
     pages: P,
     filter: LogFilter,

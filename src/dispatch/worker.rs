@@ -16,8 +16,8 @@ use crate::store::StoreError;
 use super::shared::{AttemptKey, Shared};
 use super::station::Slot;
 
-/// Runs a claim that holds `slot` until its attempt has ended, in a task of its own: nobody can drop it half-way. `claimed_at` is the boot clock
-/// before the claim was asked for.
+/// Runs a claim that holds `slot` until its attempt has ended, in a task of its own: nobody can drop it half-way.
+/// `claimed_at` is the boot clock before the claim was asked for.
 pub(super) fn spawn(shared: &Arc<Shared>, claimed: Claimed, claimed_at: Duration, slot: Slot) {
     shared.running.begin((claimed.id, claimed.attempt));
     let shared = shared.clone();
