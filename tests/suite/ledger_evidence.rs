@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sendonce::domain::audit::What;
+use sendonce::domain::audit::{Source, What};
 use sendonce::domain::delivery::Delivery;
 use sendonce::domain::ids::Ticket;
 use sendonce::domain::lifecycle::{Sent, State};
@@ -60,6 +60,7 @@ async fn an_older_attempt_that_was_taken_after_all_ends_the_life_and_is_told_as_
     assert!(bench.claim("sms-a").await.is_empty() && bench.claim("sms-b").await.is_empty());
     let story = bench.story(first.id).await;
     assert!(story.iter().any(|word| word.starts_with("evidence_contradicted")), "{story:?}");
+    assert_eq!(bench.metrics.contradictions.get(), 1);
     bench.accounts_close().await;
 }
 
@@ -270,4 +271,42 @@ async fn a_receipt_that_names_an_attempt_is_evidence_for_that_one() {
         assert_eq!((told, second.len()), (contradicted, usize::from(contradicted)), "beside the second attempt");
         bench.accounts_close().await;
     }
+}
+
+#[tokio::test]
+async fn what_a_providers_list_shows_is_evidence_under_our_reference_and_nothing_without() {
+    let bench = Bench::with(silent()).await;
+    let id = bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, lost()).await;
+    let unnamed = receipt("M1", ReceiptStatus::Delivered);
+    let named = Receipt { reference: Some(claimed.reference), ..unnamed.clone() };
+    let shown = vec![unnamed, named.clone(), named];
+    let became = bench.ledger.listed(shown).await;
+    assert_eq!(became, Ok(vec![Received::Kept, Received::Matched(id), Received::Repeated(id)]));
+    let outcome = bench.status(id).await.notification.outcome;
+    assert_eq!((outcome.state, outcome.sent_attempt, outcome.delivery.delivered), (State::Dispatched, Some(1), 1));
+    let log = bench.status(id).await.log.into_iter().map(|row| row.record);
+    let told: Vec<_> =
+        log.filter(|record| record.source == Some(Source::Statement)).map(|r| (r.what, r.reason)).collect();
+    assert_eq!(told, [What::Evidence, What::Receipt].map(|what| (what, Some(Reason::Listed))));
+}
+
+#[tokio::test]
+async fn a_probe_that_a_process_left_under_way_is_over_and_the_attempt_that_it_repeats_stays_open() {
+    let mut bench = Bench::with(with_dedupe()).await;
+    let (first, probe) = bench.probing().await;
+    bench.restart().await;
+    assert_eq!(bench.ledger.take_over().await, Ok(1));
+    let life = bench.status(first.id).await.work.expect("it is unknown").life;
+    assert_eq!((life.state, life.open, life.probing), (State::DispatchUnknown, Some(1), false));
+    let last = bench.status(first.id).await.log.pop().expect("a record").record;
+    assert_eq!(
+        (last.what, last.attempt, last.reason),
+        (What::ProbeEnded, Some(probe.attempt), Some(Reason::ProcessDied))
+    );
+    assert!(bench.claim("sms-a").await.is_empty());
+    bench.clock.advance(secs(30));
+    assert_eq!(questions(&bench).await, 1, "it is asked about again");
+    assert_eq!(bench.ledger.take_over().await, Ok(0));
 }
