@@ -75,6 +75,17 @@ async fn a_batch_that_stood_in_anothers_way_is_run_again() {
 }
 
 #[tokio::test]
+async fn a_batch_that_is_always_in_anothers_way_is_given_up_after_its_fifth_rerun() {
+    let (bench, faults) = faulty().await;
+    faults.last(StoreError::Conflict);
+    let answer = bench.ledger.admit(bench.event("e1")).await;
+    assert_eq!(answer, Err(LedgerError::Store(StoreError::Conflict)));
+    assert_eq!(faults.calls(), 6, "a transaction is begun, and five times again");
+    faults.lift();
+    bench.admit("e1").await;
+}
+
+#[tokio::test]
 async fn a_batch_that_is_refused_with_what_waited_for_it_is_run_without() {
     let mut met = false;
     for n in 1..10 {
