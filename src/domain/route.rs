@@ -230,10 +230,16 @@ mod tests {
         assert_eq!(find(Channel::Email, "login", None), None);
         assert_eq!(table.clashes(), []);
         assert_eq!(table.routes().count(), 4);
+        assert_eq!(table.kinds().collect::<Vec<_>>(), [&kind("login"); 2], "everywhere and in one country");
 
         let mut table = RouteTable::default();
         table.insert(scope(None, Some(*b"VN")), Route::default());
         table.insert(scope(Some("login"), None), Route::default());
         assert_eq!(table.clashes(), [scope(Some("login"), Some(*b"VN"))], "neither is more specific");
+
+        let mut table = RouteTable::default();
+        table.insert(scope(Some("reset"), Some(*b"VN")), Route::default());
+        table.insert(scope(Some("login"), None), Route::default());
+        assert_eq!(table.clashes(), [], "what is not for its kind in a country goes by the route for everywhere");
     }
 }

@@ -12,11 +12,11 @@ use sendonce::domain::audit::{Actor, Record, What};
 use sendonce::domain::ids::Tenant;
 use sendonce::domain::time::Timestamp;
 use sendonce::ledger::LedgerError;
-use sendonce::store::rows::{Changes, LogFilter, LogRow};
+use sendonce::store::rows::{AccountFault, Changes, LogFilter, LogRow};
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore};
 use sendonce::store::{Store as _, StoreError};
 
-use crate::support::bench::{Bench, accepted, silent};
+use crate::support::bench::{Bench, START, accepted, actor, silent, tenant};
 
 fn record(n: i64) -> Record {
     let tenant = Tenant::parse("acme").expect("a tenant");
@@ -144,6 +144,18 @@ async fn a_ledger_exports_what_happened_and_its_accounting_closes() {
     assert_eq!(told, expected);
     let account = sendonce::audit::account(&bench.ledger, None).await.expect("reads");
     assert!(account.closes && account.counts.notifications == 1 && account.counts.final_records == 1, "{account}");
+}
+
+#[tokio::test]
+async fn an_accounting_names_the_notification_that_has_a_record_too_many() {
+    let bench = Bench::with(silent()).await;
+    bench.admit("e1").await;
+    let id = bench.admit("e2").await;
+    let twice = Record { notification: Some(id), ..Record::new(START, tenant(), What::Accepted, actor()) };
+    bench.ledger.record(twice).await.expect("a working store");
+    let account = sendonce::audit::account(&bench.ledger, Some(&tenant())).await.expect("reads");
+    let fault = AccountFault { id, accepted_records: 2, final_records: 0, finished: false };
+    assert_eq!((account.closes, account.faults), (false, vec![fault]));
 }
 
 #[test]

@@ -1,15 +1,17 @@
-//! What becomes of a batch of commands that the store does not take.
+//! What one commit takes along, and what becomes of a batch of commands that the store does not take.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use sendonce::domain::lifecycle::State;
+use sendonce::domain::lifecycle::{Sent, State};
+use sendonce::domain::outcome::LookupAnswer;
 use sendonce::ledger::{Admission, Hold, LedgerError, SettleAnswer};
 use sendonce::store::StoreError;
 use sqlx::Connection as _;
 use tempfile::TempDir;
 
-use crate::support::bench::{Bench, accepted, provider, silent};
+use crate::support::bench::{Bench, accepted, lost, message_id, provider, silent, with_lookup};
 use crate::support::faulty_store::{Fault, Faults, faulty_sqlite};
 
 async fn faulty() -> (Bench, Arc<Faults>) {
@@ -73,6 +75,17 @@ async fn a_batch_that_stood_in_anothers_way_is_run_again() {
 }
 
 #[tokio::test]
+async fn a_batch_that_is_always_in_anothers_way_is_given_up_after_its_fifth_rerun() {
+    let (bench, faults) = faulty().await;
+    faults.last(StoreError::Conflict);
+    let answer = bench.ledger.admit(bench.event("e1")).await;
+    assert_eq!(answer, Err(LedgerError::Store(StoreError::Conflict)));
+    assert_eq!(faults.calls(), 6, "a transaction is begun, and five times again");
+    faults.lift();
+    bench.admit("e1").await;
+}
+
+#[tokio::test]
 async fn a_batch_that_is_refused_with_what_waited_for_it_is_run_without() {
     let mut met = false;
     for n in 1..10 {
@@ -92,4 +105,47 @@ async fn a_batch_that_is_refused_with_what_waited_for_it_is_run_without() {
         }
     }
     assert!(met, "a write is among the calls");
+}
+
+#[tokio::test]
+async fn a_commit_takes_what_comes_while_it_is_about_to_begin_and_never_more_than_a_batch() {
+    for (batch, commits) in [(3, 1), (2, 2)] {
+        let mut bench = Bench::with(silent()).await;
+        bench.policy.batch = batch;
+        bench.restart().await;
+        let before = *bench.ledger.commits().borrow();
+        let admit = |name: &str| {
+            let (ledger, event) = (bench.ledger.clone(), bench.event(name));
+            async move { ledger.admit(event).await }
+        };
+        // The first is handed over, and wakes the committer, before there is a second.
+        let (first, others) = tokio::join!(admit("e1"), async {
+            let later = [tokio::spawn(admit("e2")), tokio::spawn(admit("e3"))];
+            join_all(later).await
+        });
+        first.expect("a working store");
+        others.into_iter().for_each(|other| drop(other.expect("no panic").expect("a working store")));
+        assert_eq!(*bench.ledger.commits().borrow(), before + commits, "batches of {batch}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_commit_has_found_out_is_not_lost_when_it_goes_on_to_ask_about_the_same() {
+    let bench = Bench::with(with_lookup()).await;
+    let id = bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, lost()).await;
+    bench.clock.advance(Duration::from_secs(600));
+    bench.ledger.sweep().await.expect("a working store");
+    assert_eq!(bench.state(id).await, State::Expired);
+    bench.clock.advance(Duration::from_secs(60));
+    let before = *bench.ledger.commits().borrow();
+    let found = LookupAnswer::Found { message_id: Some(message_id("M1")), delivery: None };
+    let name = provider("sms-a");
+    let (answered, asked) = tokio::join!(bench.ledger.answer(id, 1, found), bench.ledger.ask(&name, 10));
+    assert_eq!(answered, Ok(SettleAnswer::Now(State::Expired)));
+    assert_eq!(asked.map(|questions| questions.len()), Ok(0), "there is nothing left to ask");
+    assert_eq!(*bench.ledger.commits().borrow(), before + 1, "both in one");
+    let outcome = bench.status(id).await.notification.outcome;
+    assert_eq!((outcome.sent, outcome.message_id), (Sent::Yes, Some(message_id("M1"))));
 }

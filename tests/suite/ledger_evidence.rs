@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sendonce::domain::audit::What;
+use sendonce::domain::audit::{Source, What};
 use sendonce::domain::delivery::Delivery;
 use sendonce::domain::ids::Ticket;
 use sendonce::domain::lifecycle::{Sent, State};
@@ -12,7 +12,7 @@ use sendonce::ledger::{Claimed, Question, Received, ResolveAnswer, SettleAnswer,
 use sendonce::provider::{Abilities, LookupRules};
 
 use crate::support::bench::{
-    Bench, accepted, actor, lost, message_id, not_sent, provider, refused, refused_account, silent, with_dedupe,
+    Bench, START, accepted, actor, lost, message_id, not_sent, provider, refused, refused_account, silent, with_dedupe,
     with_lookup,
 };
 
@@ -60,7 +60,33 @@ async fn an_older_attempt_that_was_taken_after_all_ends_the_life_and_is_told_as_
     assert!(bench.claim("sms-a").await.is_empty() && bench.claim("sms-b").await.is_empty());
     let story = bench.story(first.id).await;
     assert!(story.iter().any(|word| word.starts_with("evidence_contradicted")), "{story:?}");
+    assert_eq!(bench.metrics.contradictions.get(), 1);
     bench.accounts_close().await;
+}
+
+#[tokio::test]
+async fn what_is_stored_already_is_not_stored_again_and_what_is_new_is_never_taken_for_it() {
+    for (first_word, second_word) in
+        [(accepted("M1"), accepted("M2")), (Outcome::accepted(None), Outcome::accepted(None))]
+    {
+        let bench = Bench::with(silent()).await;
+        let (first, second) = second_attempt(&bench).await;
+        let settle = async |claimed: &Claimed, word: Outcome| {
+            bench.ledger.settle(claimed.id, claimed.attempt, word).await.expect("a working store")
+        };
+        let (new, known) = (SettleAnswer::Late(State::Dispatched), SettleAnswer::Now(State::Dispatched));
+        assert_eq!(settle(&first, Outcome::accepted(None)).await, new, "nobody knew of it");
+        if first_word.message_id.is_some() {
+            assert_eq!(settle(&first, first_word.clone()).await, new, "its id is new");
+        }
+        let told = bench.status(first.id).await.log.len();
+        assert_eq!(settle(&first, first_word).await, known, "the same again");
+        assert_eq!(bench.status(first.id).await.log.len(), told);
+        assert_eq!(bench.metrics.contradictions.get(), 1, "it was sent while the second was under way");
+        assert_eq!(settle(&second, second_word).await, new);
+        assert_eq!(bench.metrics.contradictions.get(), 2, "and so was the second");
+        bench.accounts_close().await;
+    }
 }
 
 #[tokio::test]
@@ -244,9 +270,10 @@ async fn a_receipt_that_names_a_message_finds_it_however_early_it_comes() {
     assert_eq!(receive("M1", ReceiptStatus::Undelivered).await, (Received::Matched(id), 1, 1));
     assert_eq!(receive("M2", ReceiptStatus::Delivered).await, (Received::Kept, 1, 1));
     let log = bench.status(id).await.log.into_iter().map(|row| row.record);
-    let told: Vec<_> = log.filter(|record| record.what == What::Receipt).map(|record| record.delivery).collect();
+    let receipts = log.filter(|record| record.what == What::Receipt);
+    let told: Vec<_> = receipts.map(|record| (record.delivery, record.attempt)).collect();
     // Of a text message a part that was once delivered stays so.
-    assert_eq!(told, [Some(Delivery::Delivered); 2], "what is new is told");
+    assert_eq!(told, [(Some(Delivery::Delivered), Some(1)); 2], "what is new is told");
     assert_eq!(bench.state(id).await, State::Dispatched);
 }
 
@@ -266,8 +293,104 @@ async fn a_receipt_that_names_an_attempt_is_evidence_for_that_one() {
         let outcome = bench.status(id).await.notification.outcome;
         let known = (outcome.state, outcome.sent, outcome.sent_attempt, outcome.message_id);
         assert_eq!(known, (State::Dispatched, Sent::Yes, Some(1), Some(message_id("M1"))));
+        let log = bench.status(id).await.log.into_iter().map(|row| row.record);
+        let attempts: Vec<_> = log.filter(|r| r.what == What::Evidence).map(|r| r.attempt).collect();
+        assert_eq!(attempts, [Some(1)]);
         let told = bench.story(id).await.iter().any(|word| word.starts_with("evidence_contradicted"));
         assert_eq!((told, second.len()), (contradicted, usize::from(contradicted)), "beside the second attempt");
         bench.accounts_close().await;
     }
+}
+
+#[tokio::test]
+async fn what_a_providers_list_shows_is_evidence_under_our_reference_and_nothing_without() {
+    let bench = Bench::with(silent()).await;
+    let id = bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    bench.settle(&claimed, lost()).await;
+    let unnamed = receipt("M1", ReceiptStatus::Delivered);
+    let named = Receipt { reference: Some(claimed.reference), ..unnamed.clone() };
+    let shown = vec![unnamed, named.clone(), named];
+    let became = bench.ledger.listed(shown).await;
+    assert_eq!(became, Ok(vec![Received::Kept, Received::Matched(id), Received::Repeated(id)]));
+    let outcome = bench.status(id).await.notification.outcome;
+    assert_eq!((outcome.state, outcome.sent_attempt, outcome.delivery.delivered), (State::Dispatched, Some(1), 1));
+    let log = bench.status(id).await.log.into_iter().map(|row| row.record);
+    let told: Vec<_> =
+        log.filter(|record| record.source == Some(Source::Statement)).map(|r| (r.what, r.reason)).collect();
+    assert_eq!(told, [What::Evidence, What::Receipt].map(|what| (what, Some(Reason::Listed))));
+}
+
+#[tokio::test]
+async fn a_probe_that_a_process_left_under_way_is_over_and_the_attempt_that_it_repeats_stays_open() {
+    let mut bench = Bench::with(with_dedupe()).await;
+    let (first, probe) = bench.probing().await;
+    bench.restart().await;
+    assert_eq!(bench.ledger.take_over().await, Ok(1));
+    let life = bench.status(first.id).await.work.expect("it is unknown").life;
+    assert_eq!((life.state, life.open, life.probing), (State::DispatchUnknown, Some(1), false));
+    let last = bench.status(first.id).await.log.pop().expect("a record").record;
+    assert_eq!(
+        (last.what, last.attempt, last.reason),
+        (What::ProbeEnded, Some(probe.attempt), Some(Reason::ProcessDied))
+    );
+    assert!(bench.claim("sms-a").await.is_empty());
+    bench.clock.advance(secs(30));
+    assert_eq!(questions(&bench).await, 1, "it is asked about again");
+    assert_eq!(bench.ledger.take_over().await, Ok(0));
+}
+
+#[tokio::test]
+async fn after_a_probe_that_was_made_the_providers_lag_counts_anew_and_after_one_that_never_began_it_does_not() {
+    // A dedupe key is known after 5 s, and the second question comes after 2 s at the earliest.
+    for (word, wait) in [(lost(), 5), (Outcome::never_began(Reason::Draining), 2)] {
+        let bench = Bench::with(with_dedupe()).await;
+        let (_, probe) = bench.probing().await;
+        bench.settle(&probe, word.clone()).await;
+        bench.clock.advance(secs(wait) - Duration::from_micros(1));
+        assert_eq!(questions(&bench).await, 0, "{word:?}");
+        bench.clock.advance(Duration::from_micros(1));
+        assert_eq!(questions(&bench).await, 1, "{word:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_probe_that_is_taken_after_its_attempt_was_found_to_be_sent_contradicts_nothing() {
+    let bench = Bench::with(with_dedupe()).await;
+    let (first, probe) = bench.probing().await;
+    let ticket = Ticket::parse("OPS-1").expect("a ticket");
+    bench.ledger.resolve(None, first.id, Verdict::Sent, ticket, actor()).await.expect("a working store");
+    assert_eq!(bench.settle(&probe, accepted("M1")).await, State::Dispatched);
+    assert_eq!(bench.metrics.contradictions.get(), 0);
+    assert_eq!(bench.status(first.id).await.notification.outcome.sent_attempt, Some(1));
+    bench.accounts_close().await;
+}
+
+#[tokio::test]
+async fn what_is_asked_at_another_provider_or_for_another_address_is_asked_about_its_own_attempt_only() {
+    // The next provider of the route, and the next address at the same one.
+    for (word, next) in [(refused_account(), "sms-b"), (refused(), "sms-a")] {
+        let bench = Bench::with(with_lookup()).await;
+        bench.routes.abilities.lock().expect("free").insert(provider("sms-b"), with_lookup().into());
+        bench.admit_event(bench.event_to("e1", &["+84901234567", "+84907654321"])).await;
+        let first = bench.claim_one("sms-a").await;
+        bench.settle(&first, word).await;
+        bench.clock.advance(secs(5));
+        let second = bench.claim_one(next).await;
+        bench.settle(&second, lost()).await;
+        bench.clock.advance(secs(2));
+        match bench.ledger.ask(&provider(next), 10).await.expect("a working store").pop() {
+            Some(Question::Lookup(asking)) => {
+                assert_eq!((asking.attempt, asking.began_at), (2, START.plus(secs(5))), "at {next}");
+            }
+            other => panic!("a look-up is due: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_receipt_became_has_a_stable_code_for_the_metrics() {
+    let id = Bench::with(silent()).await.admit("e1").await;
+    let codes = [Received::Matched(id), Received::Repeated(id), Received::Kept].map(Received::code);
+    assert_eq!(codes, ["matched", "repeated", "kept"]);
 }

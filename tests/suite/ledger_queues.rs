@@ -1,14 +1,15 @@
 //! Where work waits, what the log says of it, and how a repeat is recognised without a write.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sendonce::domain::audit::{Record, Source, What};
 use sendonce::domain::ids::{EventId, IdempotencyKey, NotificationId, Tenant, Ticket};
 use sendonce::domain::lifecycle::State;
-use sendonce::domain::outcome::{LookupAnswer, OutcomeClass, Reason};
-use sendonce::ledger::{Admission, Question, Repeat, Verdict};
+use sendonce::domain::outcome::{LookupAnswer, Outcome, OutcomeClass, Reason};
+use sendonce::ledger::{Admission, Hold, Question, Repeat, Verdict};
 use sendonce::provider::{Abilities, LookupRules};
-use sendonce::store::rows::LogFilter;
+use sendonce::store::rows::{LogFilter, UnknownFilter};
 use sendonce::vault::Purpose;
 
 use crate::support::bench::{
@@ -259,6 +260,60 @@ async fn a_ledger_tells_how_far_it_has_come_what_is_left_and_that_it_runs() {
     assert_eq!(told, [(provider("sms-a"), State::Accepted, 1, START.plus(secs(5)))]);
     assert_eq!(bench.ledger.queue_depth(), (0, bench.policy.queue));
     assert!(bench.ledger.is_alive());
+    assert!(!bench.ledger.leads(), "until the first sweep nobody knows");
+    assert_eq!(bench.ledger.sweep().await, Ok(false), "no more is over than one sweep takes");
+    assert!(bench.ledger.leads() && bench.ledger.holds_lease(), "it is alone");
     bench.ledger.close().await;
     assert!(!bench.ledger.is_alive());
+}
+
+#[tokio::test]
+async fn who_is_served_in_a_commit_keeps_no_other_queue_from_being_woken() {
+    let bench = Bench::with(silent()).await;
+    let (ledger, name) = (bench.ledger.clone(), provider("sms-a"));
+    let wish = tokio::spawn(async move { ledger.claim_next(&name, Arc::new(|| 1), Hold::default()).await });
+    // The first poll hands the wish over, and the committer takes commands in their order.
+    tokio::task::yield_now().await;
+    let before = *bench.ledger.commits().borrow();
+    let mail = bench.event_to("e2", &["user@example.org"]);
+    tokio::join!(bench.admit("e1"), bench.admit_event(mail));
+    assert_eq!(*bench.ledger.commits().borrow(), before + 1, "both in one");
+    assert_eq!(wish.await.expect("no panic").map(|claims| claims.len()), Ok(1));
+    let bell = bench.ledger.wakes(&provider("mail"), false);
+    tokio::time::timeout(secs(5), bell.notified()).await.expect("the mail is to be sent");
+}
+
+#[tokio::test]
+async fn what_never_began_waits_as_long_as_its_reason_is_likely_to_last() {
+    for (reason, wait) in [
+        (Reason::UnsealFailed, 30),
+        (Reason::ProviderGone, 30),
+        (Reason::StartedTooLate, 1),
+        (Reason::Draining, 0),
+        (Reason::NotHandedOut, 0),
+    ] {
+        let bench = Bench::with(silent()).await;
+        let id = bench.admit("e1").await;
+        let claimed = bench.claim_one("sms-a").await;
+        assert_eq!(bench.settle(&claimed, Outcome::never_began(reason)).await, State::RetryWait);
+        let work = bench.status(id).await.work.expect("it waits");
+        assert_eq!((work.due_at, work.life.used), (START.plus(secs(wait)), 0), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_is_among_the_unknowns_until_it_is_known() {
+    let bench = Bench::with(silent()).await;
+    let filter = UnknownFilter { limit: 10, ..UnknownFilter::default() };
+    let unknowns = async || {
+        let rows = bench.ledger.unknowns(&filter).await.expect("a working store");
+        rows.into_iter().map(|row| row.id).collect::<Vec<_>>()
+    };
+    let id = bench.admit("e1").await;
+    let claimed = bench.claim_one("sms-a").await;
+    assert_eq!(unknowns().await, []);
+    bench.settle(&claimed, lost()).await;
+    assert_eq!(unknowns().await, [id]);
+    bench.ledger.resolve(None, id, Verdict::Sent, ticket(), actor()).await.expect("a working store");
+    assert_eq!(unknowns().await, []);
 }

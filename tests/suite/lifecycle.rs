@@ -131,6 +131,22 @@ fn late_evidence_changes_what_is_known_and_never_a_final_state() {
 }
 
 #[test]
+fn evidence_of_an_attempt_that_a_lost_copy_made_takes_its_number() {
+    let after = step(&life_in(State::RetryWait), Fact::EvidenceSent(4), ROOM).expect("evidence always counts").life;
+    assert_eq!((after.state, after.attempt, after.sent_attempt), (State::Dispatched, 4, Some(4)));
+    let after = step(&life_in(State::RetryWait), Fact::EvidenceSent(1), ROOM).expect("evidence always counts").life;
+    assert_eq!((after.attempt, after.sent_attempt), (2, Some(1)), "of an older one it stays");
+}
+
+#[test]
+fn what_waits_for_a_worker_is_what_a_worker_may_take() {
+    for state in State::ALL {
+        let claimed = step(&life_in(*state), Fact::Claimed, ROOM).is_ok();
+        assert_eq!(state.is_waiting(), claimed, "{state}");
+    }
+}
+
+#[test]
 fn evidence_of_a_second_sent_attempt_is_a_contradiction() {
     let beside = step(&life_in(State::Dispatching), Fact::EvidenceSent(1), ROOM).expect("legal");
     assert!(beside.contradicted, "attempt 1 was sent while attempt 2 is under way");

@@ -188,6 +188,7 @@ mod tests {
             let mail = MailAddress::parse(text).expect(text);
             assert_eq!(mail.as_str(), shown);
             assert_eq!(mail.envelope(), envelope);
+            assert_eq!(Some((mail.local(), mail.domain_ascii())), envelope.rsplit_once('@'));
             assert_eq!(mail.needs_smtputf8(), utf8, "{text}");
         }
     }
@@ -242,6 +243,11 @@ mod tests {
         assert_eq!(MailAddress::parse(&long(64, 62, 3)), Err(BadAddress::MailLength));
         assert_eq!(MailAddress::parse(&long(1, 64, 1)), Err(BadAddress::Domain));
         assert_eq!(MailAddress::parse(&format!("{}@example.org", "ễ".repeat(22))), Err(BadAddress::MailLength));
+        // Three octets of `ü.` are eight of `xn--tda.`.
+        let unicode = |last: usize| format!("{}@{}{}", "x".repeat(64), "ü.".repeat(23), "y".repeat(last));
+        assert_eq!(MailAddress::parse(&unicode(5)).map(|mail| mail.envelope().len()), Ok(254));
+        assert_eq!(MailAddress::parse(&unicode(6)), Err(BadAddress::MailLength));
+        assert_eq!(unicode(6).len(), 140);
     }
 
     #[test]

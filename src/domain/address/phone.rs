@@ -202,11 +202,21 @@ mod tests {
 
     #[test]
     fn a_mask_shows_the_calling_code_and_few_digits() {
-        for (text, mask) in
-            [("+84901234567", "+84•••••567"), ("+12025550173", "+1•••••173"), ("+2904123", "+290•••••3")]
-        {
+        for (text, mask) in [
+            ("+84901234567", "+84•••••567"),
+            ("+12025550173", "+1•••••173"),
+            ("+2904123", "+290•••••3"),
+            ("+4520123456", "+45•••••56"),
+        ] {
             assert_eq!(PhoneNumber::parse(text).expect("possible").mask(), mask);
         }
+    }
+
+    #[test]
+    fn numbers_are_equal_when_their_digits_are() {
+        let number = |text| PhoneNumber::parse(text).expect("possible");
+        assert_eq!(number("+84901234567"), number("+84901234567"));
+        assert_ne!(number("+84901234567"), number("+84901234568"));
     }
 
     proptest! {

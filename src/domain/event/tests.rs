@@ -58,6 +58,8 @@ fn what_is_wrong_is_told_by_field_and_never_by_value() {
         (with("to", json!([{"sms": "+84901234567", "email": "user@example.org"}])), "to[0]"),
         (with("to", json!([{"sms": "+84901234567"}, {"fax": "493021"}])), "to[1]"),
         (with("to", json!([{"sms": 84_901_234_567_u64}])), "to[0].sms"),
+        (with("to", json!({"sms": ""})), "to.sms"),
+        (with("to", json!({"email": "x".repeat(MAX_ADDRESS + 1)})), "to.email"),
         (with("locale", json!("493021")), "locale"),
         (with("data", json!({"code": 493_021})), "a member of data"),
         (with("data", json!({"code": {"493021": "x"}})), "a member of data"),
@@ -83,6 +85,45 @@ fn what_is_wrong_is_told_by_field_and_never_by_value() {
         assert!(!["493021", "84901234567", "example", "xxxx"].iter().any(|secret| told.contains(secret)), "{told}");
     }
     assert_eq!(parse(&json!([])).expect_err("a list").field, None);
+}
+
+#[test]
+fn a_value_may_be_as_long_as_its_limit() {
+    let full: serde_json::Map<String, Value> = (0..MAX_DATA).map(|i| (format!("m{i}"), json!("v"))).collect();
+    for body in [
+        with("to", json!({"email": "x".repeat(MAX_ADDRESS)})),
+        with("to", json!(vec![json!({"sms": "+84901234567"}); MAX_ADDRESSES])),
+        with("data", Value::Object(full)),
+        with("data", json!({"code": "x".repeat(MAX_DATA_VALUE)})),
+        // Counted in characters.
+        with("user", json!("ễ".repeat(MAX_USER))),
+    ] {
+        assert!(parse(&body).is_ok(), "{body}");
+    }
+}
+
+#[test]
+fn what_is_too_much_is_told_as_such_and_not_as_of_another_type() {
+    let nine = vec![json!({"sms": "+84901234567"}); MAX_ADDRESSES + 1];
+    for (body, told) in [
+        (with("to", json!(nine)), "must name 1 to 8 addresses"),
+        (with("data", json!({"code": "x".repeat(MAX_DATA_VALUE + 1)})), "is longer than"),
+    ] {
+        let what = parse(&body).expect_err(told).what;
+        assert!(what.starts_with(told), "{what}");
+    }
+}
+
+#[test]
+fn a_language_tag_is_one_by_its_outer_form() {
+    for good in ["en", "pt-BR", "zh-Hant-TW", "sl-rozaj-1994", "de-x-1", "abcdefgh-12345678"] {
+        assert!(is_locale(good), "{good}");
+    }
+    let long = ["abcdefgh"; 4].join("-");
+    assert!(is_locale(&long) && !is_locale(&format!("{long}-x")), "35 characters at most");
+    for bad in ["", "e", "e1", "abcdefghi", "en-", "en-123456789", "en-a_b", "en_US", "en US"] {
+        assert!(!is_locale(bad), "{bad}");
+    }
 }
 
 #[test]

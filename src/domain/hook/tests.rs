@@ -110,6 +110,8 @@ fn a_number_that_may_be_the_wrong_one_gets_no_code() {
     let changing = with(sms(), "/user/new_phone", json!("84907654321"));
     assert_eq!(reader.fault(&changing), "sms.phone");
     assert_eq!(to(&reader.one(&with(changing, "/sms/phone", json!("+84907654321")))), ["sms +84907654321"]);
+    let same = with(sms(), "/user/new_phone", json!("84901234567"));
+    assert_eq!(to(&reader.one(&same)), ["sms +84901234567"], "there is no other");
     let first = with(with(sms(), "/user/phone", json!("")), "/user/new_phone", json!("84907654321"));
     assert_eq!(to(&reader.one(&first)), ["sms +84907654321"]);
     assert_eq!(reader.fault(&with(sms(), "/user/phone", json!(""))), "sms.phone");
@@ -174,8 +176,10 @@ fn an_action_without_a_kind_is_refused_or_ignored_as_configured() {
 
 #[test]
 fn what_could_not_be_told_from_another_event_is_refused() {
-    let bare = with(with(mail("recovery"), "/email_data/token", json!("")), "/email_data/token_hash", json!(""));
-    assert_eq!(mailer().fault(&bare), "email_data.token");
+    let without = |body: Json, member: &str| with(body, &format!("/email_data/{member}"), json!(""));
+    assert_eq!(mailer().fault(&without(without(mail("recovery"), "token"), "token_hash")), "email_data.token");
+    assert_eq!(data(&mailer().one(&without(mail("recovery"), "token_hash")), "code").as_deref(), Some("305805"));
+    assert!(data(&mailer().one(&without(mail("recovery"), "token")), "link").is_some(), "one of the two is enough");
     let reader = Reader::new(hook(Speaks::Kratos, &[("recovery_code_invalid", "k")]));
     let bare = json!({"recipient": "a@example.org", "template_type": "recovery_code_invalid", "recovery_code": null});
     assert_eq!(reader.fault(&bare), "recovery_code");
@@ -199,6 +203,8 @@ fn a_message_of_kratos_is_read_with_its_default_body_and_with_ours() {
     let ours = with(with(default.clone(), "/identity_id", json!("i-1")), "/expires_in_minutes", json!(5));
     let ours = reader.one(&ours);
     assert_eq!(ours.event.expiry, super::super::event::Expiry::In(300));
+    let none = reader.one(&with(default.clone(), "/expires_in_minutes", json!(0)));
+    assert_eq!(none.event.expiry, super::super::event::Expiry::In(600), "no time at all is none that was said");
     assert!(ours.event.user.as_ref().is_some_and(|user| user.as_str() == "i-1"));
     assert_eq!(reader.one(&with(default.clone(), "/subject", json!("Changed"))).key, heard.key);
     assert_ne!(reader.one(&with(default.clone(), "/recovery_code", json!("493022"))).key, heard.key);
@@ -248,6 +254,12 @@ fn json_of_any_form_is_read_where_the_configuration_says() {
     let hashed = Reader::new(hook(places(Naming::Hash(vec![at("/who/id"), at("/secret/0")])), &[("reset", "k")]));
     assert_eq!(hashed.one(&body).key, hashed.one(&with(body.clone(), "/id", json!("job-8"))).key);
     assert_eq!(hashed.fault(&with(body, "/who/id", Json::Null)), "who.id");
+}
+
+#[test]
+fn the_hooks_of_supabase_are_told_from_others() {
+    let speaks = [Speaks::SupabaseSms, Speaks::SupabaseEmail(None), Speaks::Kratos, places(Naming::Hash(vec![]))];
+    assert_eq!(speaks.map(|speaks| speaks.is_supabase()), [true, true, false, false]);
 }
 
 #[test]

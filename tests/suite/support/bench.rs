@@ -137,6 +137,7 @@ pub struct Bench {
     pub index: Arc<IndexKey>,
     vault: Arc<Vault>,
     pub policy: Policy,
+    pub metrics: Metrics,
     pub ledger: Ledger,
     boots: u32,
 }
@@ -182,8 +183,9 @@ impl Bench {
         let index = Arc::new(IndexKey::parse(&new_key_line("i")).expect("a key"));
         let vault = Arc::new(Vault::parse(&new_key_line("k1")).expect("a key"));
         let store = open(dir.path().join(FILE), clock.clone()).await;
-        let ledger = start(store, &dir, &clock, &routes, &index, &vault, &policy, 1).await;
-        Self { open, dir, clock, routes, index, vault, policy, ledger, boots: 1 }
+        let metrics = Metrics::default();
+        let ledger = start(store, &dir, &clock, &routes, &index, &vault, &policy, &metrics, 1).await;
+        Self { open, dir, clock, routes, index, vault, policy, metrics, ledger, boots: 1 }
     }
 
     pub fn path(&self) -> PathBuf {
@@ -200,9 +202,9 @@ impl Bench {
     pub async fn start_again(&mut self) {
         self.boots += 1;
         let store = (self.open)(self.path(), self.clock.clone()).await;
-        self.ledger =
-            start(store, &self.dir, &self.clock, &self.routes, &self.index, &self.vault, &self.policy, self.boots)
-                .await;
+        let (clock, routes, index, vault) = (&self.clock, &self.routes, &self.index, &self.vault);
+        let (policy, metrics) = (&self.policy, &self.metrics);
+        self.ledger = start(store, &self.dir, clock, routes, index, vault, policy, metrics, self.boots).await;
     }
 
     /// An SMS event that lives for 10 minutes.
@@ -319,6 +321,7 @@ async fn start(
     index: &Arc<IndexKey>,
     vault: &Arc<Vault>,
     policy: &Policy,
+    metrics: &Metrics,
     boot: u32,
 ) -> Ledger {
     let parts = Parts {
@@ -329,7 +332,7 @@ async fn start(
         clock: clock.clone(),
         policy: policy.clone(),
         identity: Arc::new(Identity::alone(node(), BootId::parse(&format!("test-{boot}")).expect("an id"))),
-        metrics: Metrics::default(),
+        metrics: metrics.clone(),
         draw: || 0.5,
     };
     let mark = Mark::open(&dir.path().join("sendonce.db.mark")).expect("a mark");

@@ -46,6 +46,7 @@ pub enum Fault {
 pub struct Faults {
     calls: AtomicU64,
     plan: Mutex<Option<(u64, Fault)>>,
+    lasting: Mutex<Option<StoreError>>,
     met: Mutex<Option<&'static str>>,
     ended: AtomicBool,
 }
@@ -58,9 +59,21 @@ impl Faults {
         *self.met.lock().expect("no panic") = None;
     }
 
+    /// Every call will fail like this, until [`Faults::lift`].
+    pub fn last(&self, error: StoreError) {
+        self.calls.store(0, Ordering::SeqCst);
+        *self.lasting.lock().expect("no panic") = Some(error);
+    }
+
+    /// How many calls there were since something was planned.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
     /// Nothing goes wrong from now on.
     pub fn lift(&self) {
         *self.plan.lock().expect("no panic") = None;
+        *self.lasting.lock().expect("no panic") = None;
     }
 
     /// The name of the call that went wrong.
@@ -84,6 +97,9 @@ impl Faults {
             return Err(StoreError::Unavailable);
         }
         let n = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        if let Some(error) = *self.lasting.lock().expect("no panic") {
+            return Err(error);
+        }
         let mut plan = self.plan.lock().expect("no panic");
         let fault = plan.filter(|(at, _)| *at == n).map(|(_, fault)| fault);
         if let Some(fault) = fault {
