@@ -308,17 +308,12 @@ fn settled_as_sent(life: &Life, attempt: AttemptNumber, state: State) -> Step {
         n => n,
     };
     let also_under_way = life.state == State::Dispatching && attempt != life.attempt;
-    let also_sent = life.sent_attempt.is_some_and(|sent| sent != attempt) && !same_message(life, attempt);
+    let also_sent = life.sent_attempt.is_some_and(|sent| sent != attempt);
     let sent_attempt = Some(life.sent_attempt.unwrap_or(attempt));
     Step {
         life: Life { state, sent: Sent::Yes, open: None, sent_attempt, attempt: life.attempt.max(attempt), ..*life },
         contradicted: also_under_way || also_sent,
     }
-}
-
-/// A probe repeats the open attempt under one dedupe key: both are one message to the provider.
-fn same_message(life: &Life, attempt: AttemptNumber) -> bool {
-    life.open.is_some_and(|open| attempt >= open)
 }
 
 fn marked(life: &Life, marks: Marks) -> Step {
