@@ -130,6 +130,7 @@ pub fn mailboxes() -> Vec<Vec<u8>> {
         "nguy\u{1ec5}n@v\u{ed}-d\u{1ee5}.vn",
         "a.b+c@xn--bcher-kva.example",
         "root@localhost",
+        "f\u{2022}@NS",
         "x@fa\u{df}.de",
     ])
 }
@@ -148,7 +149,9 @@ pub fn mailbox(data: &[u8]) {
     }
     assert!(mail.domain_ascii().bytes().all(|b| b.is_ascii_graphic() && !b"<>\"@".contains(&b)));
     let local = mail.local();
-    assert!(local.chars().count() < 2 || !mail.mask().starts_with(local), "{}", mail.mask());
+    // The dots that hide the rest may stand in an address as well.
+    let told = local.chars().count() < 2 || local.contains('\u{2022}');
+    assert!(told || !mail.mask().starts_with(local), "{}", mail.mask());
     if !mail.domain_ascii().contains(&CANARY.to_ascii_lowercase()) {
         assert_quiet(format!("{mail:?}"));
     }
