@@ -27,9 +27,6 @@ pub(super) static INSERT_NOTIFICATIONS: Batched = Batched::new(
     " WHERE column1 IS NOT NULL ON CONFLICT DO NOTHING",
 );
 
-/// Which notifications are there.
-pub(super) const THERE: &str = "SELECT id FROM notification WHERE id IN (SELECT unhex(value) FROM jsonb_each(?1))";
-
 pub(super) const DELETE_NOTIFICATIONS: &str =
     "DELETE FROM notification WHERE id IN (SELECT unhex(value) FROM jsonb_each(?1))";
 
@@ -258,7 +255,6 @@ pub(super) const CALLBACK_BACKLOG: &str = callback_backlog!("CROSS JOIN", "?1");
 pub fn hot() -> impl Iterator<Item = &'static str> {
     let batched = [&INSERT_NOTIFICATIONS, &UPDATE_NOTIFICATIONS, &INSERT_WORK, &UPDATE_WORK, &APPEND];
     let others = [
-        THERE,
         DELETE_NOTIFICATIONS,
         KNOWN,
         NOTIFICATIONS,

@@ -206,14 +206,13 @@ impl Transaction for SqliteTransaction {
 
     async fn insert_notifications(&mut self, rows: &[NotificationRow]) -> Result<HashSet<NotificationId>, StoreError> {
         let inserted = self.put(&sql::INSERT_NOTIFICATIONS, rows, write_notification).await?;
-        let ids = rows.iter().map(|row| row.id);
+        let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
         // Each row that a statement returns wakes the caller's thread, so which ones they are is asked only where it is
         // not plain. Nobody else has these ids.
         if inserted == rows.len() as u64 {
-            return Ok(ids.collect());
+            return Ok(ids.into_iter().collect());
         }
-        let found = self.rows(sqlx::query(sql::THERE).bind(ids_json(&ids.collect::<Vec<_>>()))).await?;
-        found.iter().map(|row| decode::Cells("notification", row).id("id")).collect()
+        Ok(self.notifications(&ids).await?.into_iter().map(|row| row.id).collect())
     }
 
     async fn delete_notifications(&mut self, ids: &[NotificationId]) -> Result<(), StoreError> {
