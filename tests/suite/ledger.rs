@@ -46,10 +46,7 @@ async fn twenty_concurrent_posts_of_one_key_give_one_row_and_twenty_equal_answer
 #[tokio::test]
 async fn who_waits_for_work_gets_it_from_the_commit_that_brings_it() {
     let bench = Bench::with(silent()).await;
-    let (ledger, name) = (bench.ledger.clone(), provider("sms-a"));
-    let wish = tokio::spawn(async move { ledger.claim_next(&name, Arc::new(|| 1), Hold::default()).await });
-    // The first poll hands the wish over, and the committer takes commands in their order.
-    tokio::task::yield_now().await;
+    let wish = bench.wish("sms-a", Hold::default()).await;
     let before = *bench.ledger.commits().borrow();
     let first = bench.admit("e1").await;
     let claims = wish.await.expect("no panic").expect("a working store");
@@ -74,10 +71,8 @@ async fn a_wish_that_was_taken_back_takes_nothing() {
 #[tokio::test]
 async fn nothing_is_taken_for_who_is_about_to_go_away() {
     let bench = Bench::with(silent()).await;
-    let (ledger, name, hold) = (bench.ledger.clone(), provider("sms-a"), Hold::default());
-    let held = hold.clone();
-    let wish = tokio::spawn(async move { ledger.claim_next(&name, Arc::new(|| 1), held).await });
-    tokio::task::yield_now().await;
+    let hold = Hold::default();
+    let wish = bench.wish("sms-a", hold.clone()).await;
     let going = hold.lock().await;
     bench.admit("e1").await;
     drop(going);

@@ -90,10 +90,7 @@ async fn a_batch_that_is_refused_with_what_waited_for_it_is_run_without() {
     let mut met = false;
     for n in 1..10 {
         let (bench, faults) = faulty().await;
-        let (ledger, name) = (bench.ledger.clone(), provider("sms-a"));
-        let wish = tokio::spawn(async move { ledger.claim_next(&name, Arc::new(|| 1), Hold::default()).await });
-        // The first poll hands the wish over, and the committer takes commands in their order.
-        tokio::task::yield_now().await;
+        let wish = bench.wish("sms-a", Hold::default()).await;
         faults.plan(n, Fault::Fails(StoreError::Refused("told to")));
         let answer = bench.ledger.admit(bench.event("e1")).await;
         if faults.met() == Some("write") {

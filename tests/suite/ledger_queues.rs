@@ -1,6 +1,5 @@
 //! Where work waits, what the log says of it, and how a repeat is recognised without a write.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use sendonce::domain::audit::{Record, Source, What};
@@ -270,10 +269,7 @@ async fn a_ledger_tells_how_far_it_has_come_what_is_left_and_that_it_runs() {
 #[tokio::test]
 async fn who_is_served_in_a_commit_keeps_no_other_queue_from_being_woken() {
     let bench = Bench::with(silent()).await;
-    let (ledger, name) = (bench.ledger.clone(), provider("sms-a"));
-    let wish = tokio::spawn(async move { ledger.claim_next(&name, Arc::new(|| 1), Hold::default()).await });
-    // The first poll hands the wish over, and the committer takes commands in their order.
-    tokio::task::yield_now().await;
+    let wish = bench.wish("sms-a", Hold::default()).await;
     let before = *bench.ledger.commits().borrow();
     let mail = bench.event_to("e2", &["user@example.org"]);
     tokio::join!(bench.admit("e1"), bench.admit_event(mail));

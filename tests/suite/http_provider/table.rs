@@ -5,9 +5,9 @@
 //! how many complete requests the provider has read.
 //!
 //! What to look for: `-` stands only where no request was begun, and `came` is 0 there. `#` stands at the redirects that
-//! send the request itself elsewhere (RFC 9110 sections 15.4.2, 15.4.8, 15.4.9) and where what answers is not whom we trust or
-//! speaks no TLS, and nowhere else. Everything that no rule
-//! tells is `?`. A 2xx is `+` by status as soon as its head is whole, and by body only if the body is whole and says so.
+//! send the request itself elsewhere (RFC 9110 sections 15.4.2, 15.4.8, 15.4.9) and where what answers is not whom we
+//! trust or speaks no TLS, and nowhere else. Everything that no rule tells is `?`. A 2xx is `+` by status as soon as its
+//! head is whole, and by body only if the body is whole and says so.
 
 use std::net::SocketAddr;
 

@@ -17,8 +17,8 @@ use sendonce::domain::outcome::{Outcome, OutcomeClass, Reason};
 use sendonce::domain::retry::RetryPolicy;
 use sendonce::domain::time::Timestamp;
 use sendonce::ledger::{
-    Admission, Claimed, Ledger, LimitCheck, NewNotification, Parts, Policy, Question, Repeat, Routes, RoutingKey,
-    Transit,
+    Admission, Claimed, Hold, Ledger, LedgerError, LimitCheck, NewNotification, Parts, Policy, Question, Repeat,
+    Routes, RoutingKey, Transit,
 };
 use sendonce::metrics::Metrics;
 use sendonce::provider::{Abilities, DedupeCovers, DedupeRules, LookupRules};
@@ -29,6 +29,7 @@ use sendonce::store::rows::{Leg, StatusRow};
 use sendonce::store::sqlite::{SqliteOptions, SqliteStore};
 use sendonce::vault::{IndexKey, Purpose, Vault, new_key_line};
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 pub fn provider(name: &str) -> ProviderName {
     ProviderName::parse(name).expect("a provider's name")
@@ -267,6 +268,15 @@ impl Bench {
         let mut claimed = self.claim(name).await;
         assert_eq!(claimed.len(), 1, "exactly one is due at {name}");
         claimed.remove(0)
+    }
+
+    /// Waits for one notification that a commit to come makes due. The first poll hands the wish over, and the committer
+    /// takes commands in their order: what is asked after this is done after it.
+    pub async fn wish(&self, name: &str, hold: Hold) -> JoinHandle<Result<Vec<Claimed>, LedgerError>> {
+        let (ledger, name) = (self.ledger.clone(), provider(name));
+        let wish = tokio::spawn(async move { ledger.claim_next(&name, Arc::new(|| 1), hold).await });
+        tokio::task::yield_now().await;
+        wish
     }
 
     /// An unknown whose probe is under way: the attempt that is open, and the probe.

@@ -41,12 +41,20 @@ pub enum Fault {
     },
 }
 
-/// Counts the calls of a store and lets one of them go wrong.
+/// Which calls go wrong.
+#[derive(Clone, Copy, Debug)]
+enum Plan {
+    /// This one.
+    Call(u64, Fault),
+    /// All of them.
+    Each(StoreError),
+}
+
+/// Counts the calls of a store and lets some of them go wrong.
 #[derive(Debug, Default)]
 pub struct Faults {
     calls: AtomicU64,
-    plan: Mutex<Option<(u64, Fault)>>,
-    lasting: Mutex<Option<StoreError>>,
+    plan: Mutex<Option<Plan>>,
     met: Mutex<Option<&'static str>>,
     ended: AtomicBool,
 }
@@ -55,14 +63,14 @@ impl Faults {
     /// Call number `n`, counted from 1 and from now, will go wrong.
     pub fn plan(&self, n: u64, fault: Fault) {
         self.calls.store(0, Ordering::SeqCst);
-        *self.plan.lock().expect("no panic") = Some((n, fault));
+        *self.plan.lock().expect("no panic") = Some(Plan::Call(n, fault));
         *self.met.lock().expect("no panic") = None;
     }
 
     /// Every call will fail like this, until [`Faults::lift`].
     pub fn last(&self, error: StoreError) {
         self.calls.store(0, Ordering::SeqCst);
-        *self.lasting.lock().expect("no panic") = Some(error);
+        *self.plan.lock().expect("no panic") = Some(Plan::Each(error));
     }
 
     /// How many calls there were since something was planned.
@@ -73,7 +81,6 @@ impl Faults {
     /// Nothing goes wrong from now on.
     pub fn lift(&self) {
         *self.plan.lock().expect("no panic") = None;
-        *self.lasting.lock().expect("no panic") = None;
     }
 
     /// The name of the call that went wrong.
@@ -97,17 +104,17 @@ impl Faults {
             return Err(StoreError::Unavailable);
         }
         let n = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        if let Some(error) = *self.lasting.lock().expect("no panic") {
-            return Err(error);
-        }
         let mut plan = self.plan.lock().expect("no panic");
-        let fault = plan.filter(|(at, _)| *at == n).map(|(_, fault)| fault);
-        if let Some(fault) = fault {
-            *plan = None;
-            *self.met.lock().expect("no panic") = Some(call);
-            self.ended.store(matches!(fault, Fault::Ends { .. }), Ordering::SeqCst);
+        match *plan {
+            Some(Plan::Each(error)) => Err(error),
+            Some(Plan::Call(at, fault)) if at == n => {
+                *plan = None;
+                *self.met.lock().expect("no panic") = Some(call);
+                self.ended.store(matches!(fault, Fault::Ends { .. }), Ordering::SeqCst);
+                Ok(Some(fault))
+            }
+            _ => Ok(None),
         }
-        Ok(fault)
     }
 
     /// Before a call other than a commit.

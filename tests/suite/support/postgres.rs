@@ -290,7 +290,8 @@ impl Cluster {
 fn configure(data: &Path, dir: &Path) {
     let settings = format!(
         "listen_addresses = '127.0.0.1'\nunix_socket_directories = '{}'\nmax_connections = 300\n\
-         shared_buffers = 64MB\ndeadlock_timeout = 200ms\nfsync = on\nmax_wal_size = 1GB\nwal_keep_size = 64MB\nlog_min_messages = fatal\n",
+         shared_buffers = 64MB\ndeadlock_timeout = 200ms\nfsync = on\nmax_wal_size = 1GB\n\
+         wal_keep_size = 64MB\nlog_min_messages = fatal\n",
         dir.display()
     );
     let file = fs::OpenOptions::new().append(true).open(data.join("postgresql.conf"));
